@@ -1,0 +1,123 @@
+"""The plan's values: strips, rectangles and tables, and their JSON form.
+
+A strip is a band of columns and rows of one table, cut evenly by rows over consecutive ranks: table-wise is one
+strip on one rank, column-wise k strips of one rank each, row-wise one strip over all ranks, table-row-wise one
+over a node's ranks, grid several of those. So a plan stays small whatever the number of ranks, and a rectangle
+[row_start, row_end) x [col_start, col_end) is computed, never stored.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["table_wise", "row_wise", "column_wise", "data_parallel"]
+VERSION = 1
+
+
+def cut(total: int, parts: int, part: int) -> int:
+    """Where part `part` of `total` things begins when they are dealt evenly to `parts`: floor(part * total / parts)."""
+    return part * total // parts
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """Rows [row_start, row_end) and columns [col_start, col_end) of one table, on one rank."""
+
+    table: str
+    row_start: int
+    row_end: int
+    col_start: int
+    col_end: int
+    rank: int
+    tier: str
+
+    @property
+    def rows(self) -> int:
+        return self.row_end - self.row_start
+
+    @property
+    def cols(self) -> int:
+        return self.col_end - self.col_start
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Rows [row_start, row_end) x columns [col_start, col_end), dealt evenly by rows to `num_ranks` ranks."""
+
+    row_start: int
+    row_end: int
+    col_start: int
+    col_end: int
+    first_rank: int
+    num_ranks: int
+    tier: str = "hbm"
+
+    def row_cuts(self) -> list[int]:
+        """The num_ranks + 1 row boundaries; neighbours are equal where a rank gets no row."""
+        rows = self.row_end - self.row_start
+        return [self.row_start + cut(rows, self.num_ranks, k) for k in range(self.num_ranks + 1)]
+
+    def rectangles(self, table: str) -> Iterator[Rectangle]:
+        """One rectangle per rank that holds a row."""
+        cuts = self.row_cuts()
+        for k in range(self.num_ranks):
+            if cuts[k] < cuts[k + 1]:
+                yield Rectangle(table, cuts[k], cuts[k + 1], self.col_start, self.col_end, self.first_rank + k, self.tier)
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How one table is cut. A data_parallel table has no strips: every rank holds all of it."""
+
+    rows: int
+    dim: int
+    dtype: Literal["fp32", "fp16"]
+    kind: Kind
+    route: Literal["flat"] = "flat"
+    strips: tuple[Strip, ...] = ()
+
+    def rectangles(self, table: str) -> list[Rectangle]:
+        """All rectangles of the table, in strip and rank order; none for data_parallel."""
+        return [rectangle for strip in self.strips for rectangle in strip.rectangles(table)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every table's cut over `world` ranks. A pure function of recipe, data facts, topology and version."""
+
+    world: int
+    tables: dict[str, TablePlan]
+    version: int = VERSION
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> str:
+        """One line per table, keys in order: small, stable and readable."""
+        head = {"version": self.version, "world": self.world, "notes": list(self.notes)}
+        tables = ",\n".join(f"  {json.dumps(name)}: {json.dumps(_table_json(table))}" for name, table in self.tables.items())
+        return json.dumps(head)[:-1] + ', "tables": {\n' + tables + "\n}}\n"
+
+    @property
+    def hash(self) -> str:
+        """Identity of the plan: what a job carries so that a worker can refuse another."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """Read `to_json`'s form. Raises ValueError (also KeyError, TypeError) where it is none."""
+        raw = json.loads(text)
+        if raw["version"] != VERSION:
+            raise ValueError(f"plan version {raw['version']}; this dlrmx reads {VERSION}")
+        tables = {name: _table_from(entry) for name, entry in raw["tables"].items()}
+        return cls(world=raw["world"], tables=tables, notes=tuple(raw["notes"]))
+
+
+def _table_json(table: TablePlan) -> dict[str, Any]:
+    raw = asdict(table)
+    raw["strips"] = [list(strip.values()) for strip in raw["strips"]]
+    return raw
+
+
+def _table_from(entry: dict[str, Any]) -> TablePlan:
+    return TablePlan(**{**entry, "strips": tuple(Strip(*strip) for strip in entry["strips"])})

@@ -1,0 +1,1 @@
+"""The recipe: what to train. Schema, loading, rules, overrides and cluster profiles; no torch."""

@@ -1,0 +1,340 @@
+"""The recipe: every setting, its meaning, its default, and whether a resume may change it.
+
+A `fixed` setting is part of the recipe's fingerprint: a resume refuses a change and points to
+`train.init_from`. A `free` one may change at a resume. Rules that span several fields are in
+rules.py; reading a file is load.py; the profile of a cluster is clusters.py.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Resume = Literal["fixed", "free"]
+
+NAME = r"^[a-z][a-z0-9-]{0,30}$"
+
+
+def setting(description: str, default: Any = ..., *, resume: Resume = "fixed", **limits: Any) -> Any:
+    """A recipe field: its description, default and whether a resume may change it."""
+    return Field(default, description=description, json_schema_extra={"resume": resume}, **limits)
+
+
+def section(factory: Any, description: str, *, resume: Resume = "fixed") -> Any:
+    """A recipe section with a default; its own fields say whether a resume may change them."""
+    return Field(default_factory=factory, description=description, json_schema_extra={"resume": resume})
+
+
+class Settings(BaseModel):
+    """What all parts of a recipe share: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+class Steps(Settings):
+    """A distance in training steps."""
+
+    steps: int = setting("global steps", resume="free", ge=1)
+
+
+class Minutes(Settings):
+    """A distance in minutes of wall time."""
+
+    minutes: float = setting("minutes of wall time", resume="free", gt=0)
+
+
+class Epochs(Settings):
+    """A distance in passes over the training split."""
+
+    epochs: int = setting("passes over the training split", resume="free", ge=1)
+
+
+# ---------------------------------------------------------------------------------------- data
+
+
+class Split(Settings):
+    """Which rows validate and test: a hash of the row number (or of a column) decides."""
+
+    by: Literal["hash"] = setting("how rows are assigned", "hash")
+    on: str | None = setting("column whose value is hashed, so that no value is in two splits; default: the row", None)
+    validation: float = setting("fraction of rows for validation", 0.05, ge=0, lt=1)
+    test: float = setting("fraction of rows for test", 0.05, ge=0, lt=1)
+
+
+class Pooling(Settings):
+    """How many ids a synthetic multi-hot feature has per sample."""
+
+    mean: float = setting("mean number of ids per sample", gt=0)
+    max: int = setting("most ids per sample", ge=1)
+
+
+class Teacher(Settings):
+    """The planted model that labels synthetic samples: how strongly each part moves the logit."""
+
+    dense: float = setting("standard deviation of the dense part of the logit", 0.5, ge=0)
+    ids: float = setting("standard deviation of the id part of the logit", 1.5, ge=0)
+    bias: float = setting("constant added to the logit (negative: few positives)", -1.0)
+
+
+class Synthetic(Settings):
+    """Data drawn from a planted teacher, whose best reachable normalized entropy is known."""
+
+    kind: Literal["synthetic"] = setting("where samples come from")
+    rows: int = setting("samples in all, over the three splits", ge=1)
+    zipf: float = setting("exponent of the ids' Zipf distribution (0: uniform)", 1.05, ge=0)
+    pooling: dict[str, Pooling] = setting("ids per sample of multi-hot features (others have one)", {})
+    teacher: Teacher = section(Teacher, "the planted model")
+    split: Split = section(Split, "validation and test rows")
+    order: Literal["shuffled", "as_stored"] = setting("order of training rows within an epoch", "shuffled")
+    tail: Literal["keep", "drop"] = setting("an epoch's last, smaller batch is trained on or left out", "keep")
+
+
+class Label(Settings):
+    """Which column is the label."""
+
+    column: str = setting("name of the column")
+    threshold: float | None = setting("1 where the value is at least this; default: the column holds 0 and 1", None)
+
+
+class Tabular(Settings):
+    """CSV, TSV or Parquet files."""
+
+    kind: Literal["tabular"] = setting("where samples come from")
+    files: list[str] = setting("paths or globs, relative to the recipe's folder", min_length=1)
+    format: Literal["auto", "csv", "tsv", "parquet"] = setting("of the files; auto goes by their names", "auto")
+    label: Label = setting("the label column")
+    missing: list[str] = setting("text that means a missing value", ["", "NA"])
+    split: Split = section(Split, "validation and test rows")
+    order: Literal["shuffled", "as_stored"] = setting("order of training rows within an epoch", "shuffled")
+    tail: Literal["keep", "drop"] = setting("an epoch's last, smaller batch is trained on or left out", "keep")
+
+
+Data = Annotated[Synthetic | Tabular, Field(discriminator="kind")]
+
+
+class Dense(Settings):
+    """How a dense column becomes a number."""
+
+    transform: Literal["none", "log1p", "standardize"] = setting("applied to each value", "none")
+    mean: float | None = setting("subtracted by standardize", None)
+    std: float | None = setting("divided by in standardize", None, gt=0)
+    missing: float = setting("the value (after the transform) of a missing field", 0.0)
+
+
+class Feature(Settings):
+    """How a categorical column becomes ids, and how their vectors are pooled."""
+
+    column: str = setting("column in the files; default: the feature's name")
+    table: str = setting("embedding table looked up in; default: the feature's name")
+    ids: Literal["hash", "vocabulary"] = setting("how a value becomes an id", "hash")
+    min_count: int = setting("a vocabulary leaves out values seen less often", 1, ge=1)
+    separator: str | None = setting("splits a text field into several values", None, min_length=1)
+    max_ids: int | None = setting("keep at most the first so many values", None, ge=1)
+    missing: Literal["reserve", "drop"] = setting("a missing value takes a row of its own, or leaves the bag empty", "reserve")
+    pooling: Literal["sum", "mean"] = setting("how the vectors of one bag become one", "sum")
+    weights: str | None = setting("column with a weight for each value (separated alike)", None)
+
+
+class Table(Settings):
+    """An embedding table: a capacity, never read from the data."""
+
+    rows: int = setting("capacity in rows", ge=1, lt=2**40)
+    dim: int = setting("embedding dim, a multiple of 4", ge=4, multiple_of=4)
+    dtype: Literal["fp32", "fp16"] = setting("of the weights; fp16 saves memory and, on CPU, nothing else", "fp32")
+
+
+class Defaults(Settings):
+    """What features and tables take where they say nothing themselves."""
+
+    feature: dict[str, Any] = setting("settings of every feature", {})
+    table: dict[str, Any] = setting("settings of every table", {})
+
+
+# --------------------------------------------------------------------------------------- model
+
+
+class Dlrm(Settings):
+    """Bottom MLP, interaction of its output with the pooled vectors, top MLP."""
+
+    kind: Literal["dlrm"] = setting("architecture")
+    bottom: list[int] = setting("widths of the bottom MLP; the last is the embedding dim", min_length=1)
+    top: list[int] = setting("widths of the top MLP; the last is 1", min_length=1)
+    interaction: Literal["dot", "cat"] = setting("dot products of all pairs, or plain concatenation", "dot")
+
+
+class Dcnv2(Settings):
+    """Bottom MLP, low-rank cross network over the concatenation, top MLP (DLRM-DCNv2)."""
+
+    kind: Literal["dcnv2"] = setting("architecture")
+    bottom: list[int] = setting("widths of the bottom MLP", min_length=1)
+    top: list[int] = setting("widths of the top MLP; the last is 1", min_length=1)
+    cross_layers: int = setting("layers of the cross network", 3, ge=1)
+    cross_rank: int = setting("rank of each cross layer's matrix", 512, ge=1)
+
+
+Model = Annotated[Dlrm | Dcnv2, Field(discriminator="kind")]
+
+
+# ------------------------------------------------------------------------------------ optimizer
+
+
+class DenseOptimizer(Settings):
+    """Optimizer of the MLPs and the cross network."""
+
+    kind: Literal["sgd", "adagrad", "adamw"] = setting("algorithm")
+    lr: float = setting("learning rate", resume="free", gt=0)
+    eps: float = setting("added to the denominator (adagrad, adamw)", 1e-8, resume="free", gt=0)
+    weight_decay: float = setting("decoupled weight decay (adamw)", 0.0, resume="free", ge=0)
+
+
+class SparseOptimizer(Settings):
+    """Optimizer of the embedding tables, fused into their backward pass."""
+
+    kind: Literal["sgd", "adagrad", "rowwise_adagrad"] = setting("algorithm")
+    lr: float = setting("learning rate", resume="free", gt=0)
+    eps: float = setting("added to the denominator (adagrad, rowwise_adagrad)", 1e-8, resume="free", gt=0)
+
+
+class Constant(Settings):
+    """The learning rates as given."""
+
+    kind: Literal["constant"] = setting("shape of the schedule", "constant", resume="free")
+
+
+class WarmupHoldDecay(Settings):
+    """Linear warm-up, hold, polynomial decay: multiplies both learning rates."""
+
+    kind: Literal["warmup_hold_decay"] = setting("shape of the schedule", resume="free")
+    warmup: int = setting("steps from 0 to the full rate", 0, resume="free", ge=0)
+    hold: int = setting("steps at the full rate", 0, resume="free", ge=0)
+    decay: int = setting("steps from the full rate to the floor", 0, resume="free", ge=0)
+    power: float = setting("of the polynomial", 2.0, resume="free", gt=0)
+    floor: float = setting("factor after the decay", 1e-7, resume="free", ge=0, le=1)
+
+
+Schedule = Annotated[Constant | WarmupHoldDecay, Field(discriminator="kind")]
+
+
+class Optimizer(Settings):
+    """Both optimizers and the schedule of their rates."""
+
+    dense: DenseOptimizer = setting("of the dense part")
+    sparse: SparseOptimizer = setting("of the embedding tables")
+    schedule: Schedule = section(Constant, "of both learning rates", resume="free")
+
+
+# ------------------------------------------------------------------------------------- training
+
+
+class Evaluate(Settings):
+    """When to evaluate, and on what."""
+
+    every: Steps | None = setting("distance between evaluations; default: only at the end", None, resume="free")
+    on: Literal["validation", "test"] = setting("split of the evaluations on the way", "validation", resume="free")
+    at_end: Literal["validation", "test"] | None = setting("split evaluated at the end", "test", resume="free")
+
+
+class Train(Settings):
+    """Batch, length, precision."""
+
+    batch: int = setting("global batch in rows, whatever the number of ranks", ge=1)
+    stop: Epochs | Steps = setting("when training is done", resume="free")
+    init_from: str | None = setting("checkpoint or run whose weights to start from, at step 0", None)
+    precision: Literal["fp32", "bf16"] = setting("of the dense part's matrix products", "fp32")
+    evaluate: Evaluate = section(Evaluate, "when and on what to evaluate", resume="free")
+
+
+ShardingType = Literal["table_wise", "row_wise", "column_wise", "data_parallel"]
+
+
+class TableSharding(Settings):
+    """What the planner may do with one table."""
+
+    types: list[ShardingType] = setting("sharding types to choose from", resume="free", min_length=1)
+    slices: int | None = setting("column slices of column_wise; default: one per rank, where the dim allows", None, resume="free", ge=2)
+
+
+class Sharding(Settings):
+    """How tables are cut over the ranks. Free: a resume may use another plan."""
+
+    plan: str = setting("auto, or the path of a plan file", "auto", resume="free")
+    tables: dict[str, TableSharding] = setting("constraints by table", {}, resume="free")
+    reserve: float = setting("fraction of each rank's memory kept free", 0.15, resume="free", ge=0, lt=1)
+
+
+class Best(Settings):
+    """Which checkpoint to keep beside the last ones."""
+
+    metric: Literal["validation.ne", "validation.loss", "validation.auc"] = setting(
+        "the evaluation's metric (the lowest ne or loss, the highest auc)", "validation.ne", resume="free"
+    )
+
+
+class Checkpoint(Settings):
+    """When checkpoints are written (always at the end and on a stop request) and which are kept."""
+
+    every: Steps | Minutes | None = setting("distance between checkpoints; default: only the last one", None, resume="free")
+    keep: int = setting("so many of the newest verified checkpoints stay", 3, resume="free", ge=1)
+    best: Best | None = setting("also keep the best one", None, resume="free")
+    on_error: Literal["continue", "stop"] = setting("when a save fails: go on and count it, or stop", "continue", resume="free")
+
+
+class Retry(Settings):
+    """When a failed run is tried again by itself."""
+
+    attempts_without_progress: int = setting(
+        "attempts in a row that may end without a new checkpoint", 3, resume="free", ge=1
+    )
+    stop_on_repeat: bool = setting("stop when two attempts end at one step for one cause", True, resume="free")
+
+
+class Log(Settings):
+    """What a run writes down."""
+
+    every: Steps = section(lambda: Steps(steps=10), "distance between records", resume="free")
+
+
+# --------------------------------------------------------------------------------------- recipe
+
+
+class Recipe(Settings):
+    """One experiment. `features` and `tables` hold their merged `defaults` once validated."""
+
+    dlrmx: Literal[1] = setting("version of this schema")
+    name: str = setting("name of the experiment; default: the file's stem", pattern=NAME, resume="free")
+    seed: int = setting("of initial values, sample order and synthetic data", 0, ge=0, lt=2**31)
+    data: Data = setting("where samples come from")
+    dense: dict[str, Dense] = setting("dense columns and their transforms", {})
+    defaults: Defaults = section(Defaults, "what features and tables share", resume="free")
+    features: dict[str, Feature] = setting("categorical features", min_length=1)
+    tables: dict[str, Table] = setting("embedding tables", min_length=1)
+    model: Model = setting("architecture")
+    optimizer: Optimizer = setting("optimizers and schedule")
+    train: Train = setting("batch, length, precision")
+    sharding: Sharding = section(Sharding, "how tables are cut over the ranks", resume="free")
+    checkpoint: Checkpoint = section(Checkpoint, "when checkpoints are written and kept", resume="free")
+    retry: Retry = section(Retry, "when a failed run is tried again", resume="free")
+    log: Log = section(Log, "what a run writes down", resume="free")
+    cluster: str | dict[str, Any] = setting("a profile's name, or a profile inline", "local", resume="free")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _merge_defaults(cls, raw: Any) -> Any:
+        """Give each feature and table what `defaults` says, and a feature its column and table."""
+        if not isinstance(raw, dict):
+            return raw
+        defaults = raw.get("defaults")
+        shared = defaults if isinstance(defaults, dict) else {}
+        merged = dict(raw)
+        for group, key in (("features", "feature"), ("tables", "table")):
+            entries, common = raw.get(group), shared.get(key)
+            if isinstance(entries, dict):
+                common = common if isinstance(common, dict) else {}
+                merged[group] = {name: _merge(name, entry, common, named=group == "features") for name, entry in entries.items()}
+        return merged
+
+
+def _merge(name: str, entry: Any, common: dict[str, Any], *, named: bool) -> Any:
+    if entry is not None and not isinstance(entry, dict):
+        return entry
+    own = {"column": name, "table": name} if named else {}
+    return {**own, **common, **(entry or {})}
