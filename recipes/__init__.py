@@ -1,0 +1,1 @@
+"""Runnable experiments, one per file."""
