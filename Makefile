@@ -61,7 +61,7 @@ $(STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install -q -c constraints.txt setuptools
 	@index="$(TORCH_INDEX)"; \
-	if [ -z "$$index" ] && ! $(BIN)/pip config list | grep -qE 'index-url|find-links|no-index'; then index=$(CPU_INDEX); fi; \
+	if [ -z "$$index" ] && ! $(BIN)/pip config list | grep -E 'index-url|find-links|no-index' > /dev/null; then index=$(CPU_INDEX); fi; \
 	$(BIN)/pip install -q -c constraints.txt --no-deps $${index:+--extra-index-url "$$index"} torch
 	@$(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[cpu,dev]'
 	@mkdir -p .venv/typing && ln -sfn ../../cli .venv/typing/dlrmx_cli && ln -sfn ../../recipes .venv/typing/dlrmx_recipes
