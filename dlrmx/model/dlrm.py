@@ -1,0 +1,61 @@
+"""DLRM: bottom MLP, interaction of its output with the pooled vectors, top MLP.
+
+Letters: B batch rows, N dense columns, F features, D embedding dim, K interacting vectors.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dlrmx.model.mlp import mlp
+
+
+class DotInteraction(nn.Module):
+    """Dot products of all pairs of vectors, each pair once and no vector with itself.
+
+    Order of the pairs as in facebookresearch/dlrm: (1, 0), (2, 0), (2, 1), (3, 0), ...
+    """
+
+    pairs: Tensor
+
+    def __init__(self, num_vectors: int) -> None:
+        super().__init__()
+        rows, columns = torch.tril_indices(num_vectors, num_vectors, offset=-1)
+        self.register_buffer("pairs", rows * num_vectors + columns, persistent=False)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(B, K, D) -> (B, K (K - 1) / 2)."""
+        products = torch.bmm(vectors, vectors.transpose(1, 2))  # (B, K, K)
+        return products.flatten(1).index_select(1, self.pairs)
+
+
+class DlrmModel(nn.Module):
+    """Without dense columns (N = 0) there is no bottom MLP, and the embeddings interact among themselves."""
+
+    def __init__(
+        self, *, bottom: Sequence[int], top: Sequence[int], dot: bool, dense_dim: int, dims: Sequence[int]
+    ) -> None:
+        super().__init__()
+        self.bottom = mlp(dense_dim, bottom, last_relu=True) if dense_dim else None
+        widths = [bottom[-1], *dims] if dense_dim else list(dims)
+        self.interaction = DotInteraction(len(widths)) if dot else None
+        if dot:
+            assert len(set(widths)) == 1, f"dot interaction needs one dim, got {widths}"
+            num_pairs = len(widths) * (len(widths) - 1) // 2
+            top_inputs = num_pairs + (widths[0] if dense_dim else 0)
+        else:
+            top_inputs = sum(widths)
+        assert top_inputs > 0, "one feature and no dense column: nothing to interact"
+        self.top = mlp(top_inputs, top, last_relu=False)
+
+    def forward(self, dense: Tensor, pooled: Sequence[Tensor]) -> Tensor:
+        """dense (B, N), pooled F x (B, D_f) -> logits (B,)."""
+        vectors = list(pooled) if self.bottom is None else [self.bottom(dense), *pooled]
+        if self.interaction is None:
+            interacted = torch.cat(vectors, dim=1)
+        else:
+            products = self.interaction(torch.stack(vectors, dim=1))
+            interacted = products if self.bottom is None else torch.cat([vectors[0], products], dim=1)
+        logits: Tensor = self.top(interacted)
+        return logits.squeeze(1)
