@@ -46,8 +46,8 @@ def fill_initial(out: Tensor, *, seed: int, table: str, rows: int, row_start: in
 
     `rows` is the whole table's number of rows, at most 2**40. Needs about 3 MiB beside `out`.
     """
-    assert out.dim() == 2 and 0 <= row_start <= row_start + out.shape[0] <= rows <= 1 << 40
     num_rows, num_cols = out.shape
+    assert 0 <= row_start <= row_start + num_rows <= rows <= 1 << 40
     block_rows = max(1, BLOCK_ELEMENTS // max(1, num_cols))
     columns = torch.arange(col_start, col_start + num_cols, dtype=torch.int32, device=out.device)
     key = _key(seed, table)
@@ -79,7 +79,7 @@ def _row_sequence(key: tuple[int, int, int], start: int, end: int, device: torch
 
 
 def _mix(x: Tensor, spare: Tensor) -> None:
-    """Scramble int32 `x` in place, by a bijection. The last xorshift of lowbias32 is left out: it moves low bits only."""
+    """Scramble int32 `x` in place, by a bijection: lowbias32 but for its last xorshift, which moves low bits only."""
     for shift, multiplier in zip((16, 15), MULTIPLIERS, strict=True):
         torch.bitwise_right_shift(x, shift, out=spare)
         spare &= (1 << (32 - shift)) - 1  # int32 shifts in copies of the sign; a bijection needs zeros
