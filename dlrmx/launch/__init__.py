@@ -1,0 +1,1 @@
+"""From a spec to a running job: the AppDef, our torchx schedulers, the node process."""

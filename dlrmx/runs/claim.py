@@ -1,0 +1,136 @@
+"""Who owns what: a run's name, an attempt's number, and the one node process that may drive a run.
+
+Names and numbers are claimed by mkdir, which is atomic, on NFS too. The lock is held by flock, so that it falls with
+its holder however that one dies.
+"""
+
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dlrmx import __version__
+from dlrmx.errors import InputError
+from dlrmx.runs.events import append_event
+from dlrmx.runs.layout import AttemptPaths, RunPaths
+from dlrmx.runs.run_file import write_run
+
+RUN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+# Readers look whether a run is live by taking its lock for a moment; a node process waits that out.
+LOCK_PATIENCE_S = 2.0
+
+
+def next_name(root: Path, recipe_name: str) -> str:
+    """The name that `create_run` would take now: <recipe_name>-<n>, one above the highest in `root`."""
+    pattern = re.compile(re.escape(recipe_name) + r"-(\d+)$")
+    numbers = [int(match[1]) for path in root.glob(f"{recipe_name}-*") if (match := pattern.match(path.name))]
+    return f"{recipe_name}-{max(numbers, default=0) + 1}"
+
+
+def create_run(root: Path, recipe_name: str, name: str | None, fingerprint: str) -> RunPaths:
+    """Claim <root>/<recipe_name>-<n>, or <root>/<name>, and write its run.json.
+
+    Raises InputError where `name` is taken or unfit, or `root` cannot be written.
+    """
+    if name is not None and not RUN_NAME.match(name):
+        raise InputError(f"{name!r} cannot name a run", hint="letters, digits, '.', '_' and '-', at most 63 in all")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        run = _claim_name(root, recipe_name, name)
+        fields = {"version": 1, "name": run.name, "recipe": recipe_name, "fingerprint": fingerprint}
+        write_run(run, {**fields, "dlrmx": __version__, "created": time.time(), "attempt": 0, "state": "created"})
+    except OSError as error:
+        raise InputError(f"no run can be created in {root}: {error}", hint="root in the cluster profile") from error
+    return run
+
+
+def claim_attempt(run: RunPaths) -> AttemptPaths:
+    """Claim the run's next attempt; its folder is never another's."""
+    while True:
+        numbers = [attempt.number for attempt in run.attempts()]
+        attempt = run.attempt(max(numbers, default=0) + 1)
+        try:
+            attempt.logs.parent.parent.mkdir(exist_ok=True)
+            attempt.dir.mkdir()
+        except FileExistsError:
+            continue
+        attempt.logs.mkdir()
+        append_event(attempt, "claimed")
+        return attempt
+
+
+@contextmanager
+def hold(run: RunPaths) -> Iterator[None]:
+    """Be the only one that drives the run. Raises InputError, naming the other, where one already does."""
+    descriptor = os.open(run.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _acquire(descriptor, run)
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_live(run: RunPaths) -> bool:
+    """Whether a node process drives the run now."""
+    try:
+        descriptor = os.open(run.lock, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def request_stop(attempt: AttemptPaths, by: str) -> bool:
+    """Ask the attempt to save and stop; False where somebody already did."""
+    try:
+        with attempt.stop_request.open("x") as file:
+            file.write(by + "\n")
+    except FileExistsError:
+        return False
+    append_event(attempt, "stop_requested", by=by)
+    return True
+
+
+def _claim_name(root: Path, recipe_name: str, name: str | None) -> RunPaths:
+    while True:
+        run = RunPaths(root.absolute() / (name or next_name(root, recipe_name)))
+        try:
+            run.dir.mkdir()
+            return run
+        except FileExistsError:
+            if name is not None:
+                hint = f"another --name, or `dlrmx resume {name}` to go on with it"
+                raise InputError(f"there is a run {name} in {root} already", hint=hint) from None
+
+
+def _acquire(descriptor: int, run: RunPaths) -> None:
+    patience = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        if time.monotonic() > patience:
+            hint = f"`dlrmx watch {run.name}` follows it, `dlrmx cancel {run.name}` saves and stops it"
+            raise InputError(f"run {run.name} is already running: {_holder(descriptor)}", hint=hint)
+        time.sleep(0.05)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        return f"pid {holder['pid']} on {holder['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "its lock is held"

@@ -1,0 +1,42 @@
+"""run.json: what a run is and how it ended. Written whole, aside, then renamed; by the lock's holder only."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from dlrmx.errors import UnknownRun
+from dlrmx.runs.layout import RunPaths
+
+RunFile = dict[str, Any]
+
+
+def read_run(run: RunPaths) -> RunFile:
+    """name, recipe, fingerprint, dlrmx, created, attempt, state, and after the end exit_code, reason, ended.
+
+    Raises UnknownRun where there is none or it cannot be read.
+    """
+    try:
+        fields = json.loads(run.run.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UnknownRun(f"no run at {run.dir}: {error}") from error
+    if not isinstance(fields, dict) or fields.get("version") != 1:
+        raise UnknownRun(f"no run at {run.dir}: its run.json is not one that this dlrmx reads")
+    return fields
+
+
+def write_run(run: RunPaths, fields: RunFile) -> None:
+    """Replace run.json: a reader sees the old one or the new one."""
+    write_aside(run.run, json.dumps(fields, indent=2) + "\n")
+
+
+def update_run(run: RunPaths, **fields: Any) -> None:
+    """Change some fields of run.json."""
+    write_run(run, {**read_run(run), **fields})
+
+
+def write_aside(path: Path, text: str) -> None:
+    """Write a file aside and rename it into place."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text)
+    os.replace(aside, path)
