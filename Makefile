@@ -59,11 +59,11 @@ $(STAMP): setup.cfg constraints.txt
 		echo "Elsewhere: make PYTHON=/path/to/python3"; exit 1; }
 	@echo "Installing into .venv with $$($(PYTHON) --version): once, a minute or two."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -q -c constraints.txt setuptools
+	@$(BIN)/pip install -qq -c constraints.txt setuptools
 	@index="$(TORCH_INDEX)"; \
 	if [ -z "$$index" ] && ! $(BIN)/pip config list | grep -E 'index-url|find-links|no-index' > /dev/null; then index=$(CPU_INDEX); fi; \
-	$(BIN)/pip install -q -c constraints.txt --no-deps $${index:+--extra-index-url "$$index"} torch
-	@$(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[cpu,dev]'
+	$(BIN)/pip install -qq -c constraints.txt --no-deps $${index:+--extra-index-url "$$index"} torch
+	@$(BIN)/pip install -qq -c constraints.txt --no-build-isolation -e '.[cpu,dev]'
 	@mkdir -p .venv/typing && ln -sfn ../../cli .venv/typing/dlrmx_cli && ln -sfn ../../recipes .venv/typing/dlrmx_recipes
 	@touch $@
 
