@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# The tests start many processes on few cores; one thread each also fixes the order of sums.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
