@@ -64,7 +64,9 @@ class Strip:
         cuts = self.row_cuts()
         for k in range(self.num_ranks):
             if cuts[k] < cuts[k + 1]:
-                yield Rectangle(table, cuts[k], cuts[k + 1], self.col_start, self.col_end, self.first_rank + k, self.tier)
+                yield Rectangle(
+                    table, cuts[k], cuts[k + 1], self.col_start, self.col_end, self.first_rank + k, self.tier
+                )
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ class Plan:
     def to_json(self) -> str:
         """One line per table, keys in order: small, stable and readable."""
         head = {"version": self.version, "world": self.world, "notes": list(self.notes)}
-        tables = ",\n".join(f"  {json.dumps(name)}: {json.dumps(_table_json(table))}" for name, table in self.tables.items())
+        tables = ",\n".join(
+            f"  {json.dumps(name)}: {json.dumps(_table_json(table))}" for name, table in self.tables.items()
+        )
         return json.dumps(head)[:-1] + ', "tables": {\n' + tables + "\n}}\n"
 
     @property

@@ -1,0 +1,145 @@
+"""Explains why no plan fits: the table, the bytes, memory or constraint, and ways out that were tried."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from dlrmx.errors import InputError, Problem
+from dlrmx.plan.memory import dense_memory, rank_memory
+from dlrmx.plan.options import Ask
+from dlrmx.plan.place import Overflow
+from dlrmx.plan.shards import Plan
+from dlrmx.recipe.schema import Recipe
+from dlrmx.units import format_bytes
+
+Search = Callable[[Ask], Plan | Overflow]
+MOST_SUSPECTS = 8  # constraints that are tried one by one
+MOST_DOUBLINGS = 6  # of the number of ranks
+HALVINGS = 6  # of the gap between the memory there is and a memory that suffices
+
+
+def explain(overflow: Overflow, ask: Ask, search: Search) -> InputError:
+    """The error for a recipe that has no plan. `search` tells whether a changed recipe or cluster has one."""
+    blamed = _blamed(overflow, ask, search)
+    ways = [*_without_constraints(blamed, ask, search), *_ways_out(ask, search)]
+    hint = "Possible solutions:\n" + "\n".join(f"    - {way}" for way in ways or ["smaller tables or a smaller model"])
+    if not blamed:
+        return InputError([Problem(f"memory: {_shortage(overflow, ask)}", hint=hint)])
+    key = f"sharding.tables.{blamed[0]}.types" if len(blamed) == 1 else "sharding.tables"
+    what = f"constraint: {_types(blamed, ask.recipe)} forbids every plan that fits; {_shortage(overflow, ask)}"
+    return InputError([Problem(what, key=key, hint=hint)])
+
+
+def _shortage(overflow: Overflow, ask: Ask) -> str:
+    """What does not fit, and where a rank's memory went."""
+    dense_bytes = dense_memory(ask.recipe, world=ask.world).total_bytes
+    kept_bytes = ask.memory_bytes - ask.usable_bytes
+    if dense_bytes >= ask.usable_bytes:
+        return (
+            f"the model without its tables needs {format_bytes(dense_bytes)} on each of {ask.world} ranks, which "
+            f"have {format_bytes(ask.memory_bytes)}, {format_bytes(kept_bytes)} of it kept free (sharding.reserve)"
+        )
+    before_bytes = ask.usable_bytes - dense_bytes - overflow.free_bytes
+    table = ask.recipe.tables[overflow.table]
+    return (
+        f"table '{overflow.table}' ({overflow.kind}, {table.rows:,} rows x {table.dim}) needs "
+        f"{format_bytes(overflow.needed_bytes)} on a rank, and {format_bytes(overflow.free_bytes)} are free: of "
+        f"{format_bytes(ask.memory_bytes)} on each of {ask.world} ranks, {format_bytes(kept_bytes)} are kept free "
+        f"(sharding.reserve), the dense part takes {format_bytes(dense_bytes)}, and what was placed before "
+        f"{format_bytes(before_bytes)}"
+    )
+
+
+# ------------------------------------------------------------------------------------- constraints
+
+
+def _blamed(overflow: Overflow, ask: Ask, search: Search) -> list[str]:
+    """The tables whose constraints stand in the way: one if it alone does, else all, or none."""
+    constrained = [name for name in ask.recipe.tables if name in ask.recipe.sharding.tables]
+    if not constrained or isinstance(search(_unconstrained(ask, constrained)), Overflow):
+        return []
+    by_size = sorted(constrained, key=lambda name: -ask.recipe.tables[name].rows * ask.recipe.tables[name].dim)
+    suspects = sorted(by_size[:MOST_SUSPECTS], key=lambda name: name != overflow.table)
+    for name in suspects:
+        if isinstance(search(_unconstrained(ask, [name])), Plan):
+            return [name]
+    return constrained
+
+
+def _without_constraints(blamed: list[str], ask: Ask, search: Search) -> Iterator[str]:
+    if blamed:
+        plan = search(_unconstrained(ask, blamed))
+        assert isinstance(plan, Plan)
+        kinds = ", ".join(f"'{name}' would be {plan.tables[name].kind}" for name in blamed)
+        yield f"leave the constraint out: {kinds}"
+
+
+def _types(names: list[str], recipe: Recipe) -> str:
+    return ", ".join(f"types [{', '.join(recipe.sharding.tables[name].types)}] of table '{name}'" for name in names)
+
+
+def _unconstrained(ask: Ask, names: list[str]) -> Ask:
+    tables = {name: constraint for name, constraint in ask.recipe.sharding.tables.items() if name not in names}
+    return _changed(ask, sharding=ask.recipe.sharding.model_copy(update={"tables": tables}))
+
+
+# ---------------------------------------------------------------------------------------- ways out
+
+
+def _ways_out(ask: Ask, search: Search) -> Iterator[str]:
+    """Changes of the cluster or the recipe, one at a time, that have a plan."""
+    for doubling in range(1, MOST_DOUBLINGS + 1):
+        world = ask.world << doubling
+        if isinstance(search(replace(ask, world=world)), Plan):
+            yield f"{world} ranks instead of {ask.world}"
+            break
+    enough_bytes = _enough_memory(ask, search)
+    yield f"{format_bytes(enough_bytes)} per rank instead of {format_bytes(ask.memory_bytes)}"
+    for text, changed in _smaller(ask):
+        if isinstance(search(changed), Plan):
+            yield text
+
+
+def _enough_memory(ask: Ask, search: Search) -> int:
+    """Bytes per rank that suffice, near the fewest."""
+    # The first plan of a rank without limits fits wherever its largest rank does.
+    unlimited = search(replace(ask, memory_bytes=1 << 62))
+    assert isinstance(unlimited, Plan)
+    worst = max(memory.total_bytes for memory in rank_memory(unlimited, ask.recipe, ask.facts))
+    too_few, enough = ask.memory_bytes, int(worst / (1 - ask.recipe.sharding.reserve)) + 2
+    for _ in range(HALVINGS):
+        middle = (too_few + enough) // 2
+        if isinstance(search(replace(ask, memory_bytes=middle)), Plan):
+            enough = middle
+        else:
+            too_few = middle
+    return enough
+
+
+def _smaller(ask: Ask) -> Iterator[tuple[str, Ask]]:
+    """Recipes that take less memory, each with its name."""
+    recipe = ask.recipe
+    wide = [name for name, table in recipe.tables.items() if table.dtype == "fp32"]
+    largest = max(wide, key=lambda name: recipe.tables[name].rows * recipe.tables[name].dim, default=None)
+    if largest is not None:
+        yield f"dtype fp16 for table '{largest}'", _in_fp16(ask, [largest])
+    if len(wide) > 1:
+        yield "dtype fp16 for all tables", _in_fp16(ask, wide)
+    if recipe.optimizer.sparse.kind == "adagrad":
+        sparse = recipe.optimizer.sparse.model_copy(update={"kind": "rowwise_adagrad"})
+        optimizer = recipe.optimizer.model_copy(update={"sparse": sparse})
+        yield "optimizer.sparse.kind rowwise_adagrad instead of adagrad", _changed(ask, optimizer=optimizer)
+    for part in (2, 4):
+        batch = recipe.train.batch // part
+        if batch:
+            train = recipe.train.model_copy(update={"batch": batch})
+            yield f"train.batch {batch} instead of {recipe.train.batch}", _changed(ask, train=train)
+
+
+def _in_fp16(ask: Ask, names: list[str]) -> Ask:
+    fp16 = {name: ask.recipe.tables[name].model_copy(update={"dtype": "fp16"}) for name in names}
+    return _changed(ask, tables={**ask.recipe.tables, **fp16})
+
+
+def _changed(ask: Ask, **update: Any) -> Ask:
+    return replace(ask, recipe=ask.recipe.model_copy(update=update))
