@@ -18,7 +18,7 @@ from dlrmx import __version__
 from dlrmx.errors import InputError
 from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import AttemptPaths, RunPaths
-from dlrmx.runs.run_file import write_run
+from dlrmx.runs.run_file import read_run, write_run
 
 RUN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 # Readers look whether a run is live by taking its lock for a moment; a node process waits that out.
@@ -102,6 +102,21 @@ def request_stop(attempt: AttemptPaths, by: str) -> bool:
         return False
     append_event(attempt, "stop_requested", by=by)
     return True
+
+
+def stop_run(run: RunPaths, by: str) -> AttemptPaths:
+    """Ask the run's live attempt to save and stop. Raises InputError where the run is not running."""
+    patience = time.monotonic() + LOCK_PATIENCE_S
+    while is_live(run) and time.monotonic() < patience:
+        fields = read_run(run)
+        if fields["state"] == "running":
+            attempt = run.attempt(fields["attempt"])
+            request_stop(attempt, by)
+            # A retry may have opened the next attempt meanwhile: it must hear of it too.
+            if read_run(run)["attempt"] == attempt.number:
+                return attempt
+        time.sleep(0.05)
+    raise InputError(f"run {run.name} is not running", hint=f"`dlrmx status {run.name}` says how it ended")
 
 
 def _claim_name(root: Path, recipe_name: str, name: str | None) -> RunPaths:

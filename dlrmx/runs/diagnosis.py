@@ -8,6 +8,9 @@ from dlrmx.runs.layout import AttemptPaths
 from dlrmx.runs.lines import Line
 
 LOST = "lost"
+KILLED = "killed"
+# Causes that came from outside: they say nothing about what the next attempt will meet.
+EXTERNAL = (LOST, KILLED)
 
 
 @dataclass(frozen=True)

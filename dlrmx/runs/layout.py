@@ -3,6 +3,7 @@
 <root>/<name>-<n>/
     run.json                     what the run is and how it ended
     lock                         held (flock) by the live node process
+    launch.log                   what the node process printed itself
     attempts/0001/               one start of the job, frozen once it ended
         recipe.yaml plan.json job.json
         request.stop             asks the workers to save and stop
@@ -84,6 +85,10 @@ class RunPaths:
     @property
     def lock(self) -> Path:
         return self.dir / "lock"
+
+    @property
+    def launch_log(self) -> Path:
+        return self.dir / "launch.log"
 
     @property
     def checkpoints(self) -> Path:

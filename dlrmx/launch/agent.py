@@ -1,0 +1,124 @@
+"""One torch.distributed.run: started so that it cannot outlive us, watched, and ended when its workers do not end.
+
+Left alone it kills the other workers only 30 s after one has died, because they ignore SIGTERM.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dlrmx.launch.processes import Worker, die_with_parent, is_alive, kill_group, workers_of
+from dlrmx.runs.events import read_events
+from dlrmx.runs.layout import AttemptPaths, RunPaths
+
+POLL_S = 0.2
+# The other workers get so long to say what they saw before they are killed.
+AFTER_DEATH_S = 5.0
+
+Ended = Literal["itself", "worker_died", "grace_over", "killed"]
+
+
+@dataclass(frozen=True)
+class AgentEnd:
+    """How the agent ended. gone: its workers in the order they were seen dead; returncode < 0: by that signal."""
+
+    returncode: int
+    ended: Ended
+    gone: tuple[Worker, ...]
+
+
+def agent_env(environ: Mapping[str, str], extra: Mapping[str, str], workers: int) -> dict[str, str]:
+    """The agent's and workers' environment: the shell's, without what would steer torchrun or torchx, and `extra`."""
+    steering = ("TORCHX_", "TORCHELASTIC_", "TORCH_ELASTIC_", "PET_", "DLRMX_")
+    kept = {name: value for name, value in environ.items() if not name.startswith(steering) and name not in _PER_WORKER}
+    threads = max(1, len(os.sched_getaffinity(0)) // workers)
+    ours = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(threads)}
+    return {**kept, **ours, **extra}
+
+
+def start_agent(
+    run: RunPaths, attempt: AttemptPaths, *, workers: int, worker: Sequence[str], env: Mapping[str, str], grace_s: float
+) -> subprocess.Popen[bytes]:
+    """Start the agent in a session of its own; it dies with this process. From the main thread."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+    # SIGTERM stays ignored; workers that exit non-zero are our business, not the agent's.
+    command += ["--signals-to-handle=SIGINT", f"--shutdown-timeout={int(grace_s)}", "--max-restarts=0"]
+    command += [f"--monitor-interval={POLL_S}", *worker, str(run.dir), str(attempt.number)]
+    path = attempt.node_log(0)
+    with path.open("ab") as log:
+        log.write(f"=== attempt {attempt.number}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}, {workers} workers\n".encode())
+        log.flush()
+        return subprocess.Popen(
+            command,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+        )
+
+
+@dataclass
+class Watch:
+    """Waits for an agent's end, and brings it about where it does not come by itself."""
+
+    process: subprocess.Popen[bytes]
+    attempt: AttemptPaths
+    workers: int
+    grace_s: float
+    stop_asked: Callable[[], bool]
+    killed: Callable[[], bool]
+    _seen: dict[int, Worker] = field(default_factory=dict)
+    _gone: list[Worker] = field(default_factory=list)
+    _first_gone: float | None = None
+    _stop_since: float | None = None
+
+    def wait(self) -> AgentEnd:
+        """Return when the agent and all its workers are gone."""
+        ended: Ended = "itself"
+        while self.process.poll() is None:
+            time.sleep(POLL_S)
+            self._look()
+            verdict = self._verdict(time.monotonic())
+            if verdict is not None and self.process.poll() is None:
+                ended = verdict
+                kill_group(self.process.pid)
+        returncode = self.process.wait()
+        for worker in self._seen.values():
+            if is_alive(worker):  # one whose agent was killed and that does not die with it
+                kill_group(worker.pid)
+        self._look()
+        return AgentEnd(returncode, ended, tuple(self._gone))
+
+    def _look(self) -> None:
+        """Note new workers and newly dead ones."""
+        if len(self._seen) < self.workers and self.process.poll() is None:
+            self._seen.update((worker.pid, worker) for worker in workers_of(self.process.pid))
+        dead = [worker for worker in self._seen.values() if worker not in self._gone and not is_alive(worker)]
+        if dead and self._first_gone is None:
+            self._first_gone = time.monotonic()
+        self._gone.extend(dead)
+
+    def _verdict(self, now: float) -> Ended | None:
+        """Why the agent must be killed now, or None."""
+        if self.killed():
+            return "killed"
+        if self._first_gone is not None and now > self._first_gone + self._patience():
+            return "worker_died"
+        if self._stop_since is None and self.stop_asked():
+            self._stop_since = now
+        if self._stop_since is not None and now > self._stop_since + self.grace_s:
+            return "grace_over"
+        return None
+
+    def _patience(self) -> float:
+        """Seconds for the others after the first worker's end; more where the run said that it is done."""
+        return self.grace_s if read_events(self.attempt, "finished", "stopped") else AFTER_DEATH_S
+
+
+_PER_WORKER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
