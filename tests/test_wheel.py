@@ -10,7 +10,11 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import torch
 from packaging.requirements import Requirement
+
+from dlrmx.checkpoint.write import Piece, save
+from dlrmx.runs.layout import RunPaths
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTALLED_AS = {"dlrmx": "dlrmx", "cli": "dlrmx_cli", "recipes": "dlrmx_recipes"}
@@ -98,3 +102,11 @@ def test_the_bare_environment_has_no_torch(bare: Path, tmp_path: Path) -> None:
 )
 def test_a_laptop_without_torch_can(bare: Path, tmp_path: Path, arguments: list[str], shown: str) -> None:
     assert shown in run([str(bare / "dlrmx"), *arguments], tmp_path)
+
+
+def test_a_laptop_without_torch_can_show_a_checkpoint(bare: Path, tmp_path: Path) -> None:
+    run_paths = RunPaths(tmp_path / "ctr-1")
+    run_paths.attempt(1).dir.mkdir(parents=True)
+    piece = Piece("table/item/weight", (4, 8), (0, 4), None, torch.zeros(4, 8))
+    saved = save(run_paths, step=10, attempt=1, pieces=[piece], state={}, group=None, on_phase=lambda _: None)
+    assert "table/item/weight" in run([str(bare / "dlrmx"), "checkpoints", "show", str(saved.path)], tmp_path)
