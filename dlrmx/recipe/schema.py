@@ -7,11 +7,12 @@ rules.py; reading a file is load.py; the profile of a cluster is clusters.py.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 Resume = Literal["fixed", "free"]
 
 NAME = r"^[a-z][a-z0-9-]{0,30}$"
+Name = Annotated[str, Field(pattern=r"^\w[\w-]{0,99}$")]
 
 
 def setting(description: str, default: Any = ..., *, resume: Resume = "fixed", **limits: Any) -> Any:
@@ -27,7 +28,7 @@ def section(factory: Any, description: str, *, resume: Resume = "fixed") -> Any:
 class Settings(BaseModel):
     """What all parts of a recipe share: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True, allow_inf_nan=False)
 
 
 class Steps(Settings):
@@ -46,6 +47,20 @@ class Epochs(Settings):
     """A distance in passes over the training split."""
 
     epochs: int = setting("passes over the training split", resume="free", ge=1)
+
+
+def _unit(distance: Any) -> str | None:
+    """The one key of a distance, which says its unit."""
+    keys = list(type(distance).model_fields) if isinstance(distance, Settings) else distance
+    return str(next(iter(keys))) if isinstance(keys, list | dict) and len(keys) == 1 else None
+
+
+_Steps = Annotated[Steps, Tag("steps")]
+_Minutes = Annotated[Minutes, Tag("minutes")]
+_Epochs = Annotated[Epochs, Tag("epochs")]
+EpochsOrSteps = Annotated[_Epochs | _Steps, Discriminator(_unit)]
+StepsOrMinutes = Annotated[_Steps | _Minutes, Discriminator(_unit)]
+Width = Annotated[int, Field(ge=1)]
 
 
 # ---------------------------------------------------------------------------------------- data
@@ -99,7 +114,7 @@ class Tabular(Settings):
     """CSV, TSV or Parquet files."""
 
     kind: Literal["tabular"] = setting("where samples come from")
-    files: list[str] = setting("paths or globs, relative to the recipe's folder", min_length=1)
+    files: list[str] = setting("paths or globs; they begin at the recipe's folder", min_length=1)
     format: Literal["auto", "csv", "tsv", "parquet"] = setting("of the files; auto goes by their names", "auto")
     label: Label = setting("the label column")
     missing: list[str] = setting("text that means a missing value", ["", "NA"])
@@ -129,7 +144,9 @@ class Feature(Settings):
     min_count: int = setting("a vocabulary leaves out values seen less often", 1, ge=1)
     separator: str | None = setting("splits a text field into several values", None, min_length=1)
     max_ids: int | None = setting("keep at most the first so many values", None, ge=1)
-    missing: Literal["reserve", "drop"] = setting("a missing value takes a row of its own, or leaves the bag empty", "reserve")
+    missing: Literal["reserve", "drop"] = setting(
+        "a missing value takes a row of its own, or leaves the bag empty", "reserve"
+    )
     pooling: Literal["sum", "mean"] = setting("how the vectors of one bag become one", "sum")
     weights: str | None = setting("column with a weight for each value (separated alike)", None)
 
@@ -156,8 +173,8 @@ class Dlrm(Settings):
     """Bottom MLP, interaction of its output with the pooled vectors, top MLP."""
 
     kind: Literal["dlrm"] = setting("architecture")
-    bottom: list[int] = setting("widths of the bottom MLP; the last is the embedding dim", min_length=1)
-    top: list[int] = setting("widths of the top MLP; the last is 1", min_length=1)
+    bottom: list[Width] = setting("widths of the bottom MLP; the last is the embedding dim", min_length=1)
+    top: list[Width] = setting("widths of the top MLP; the last is 1", min_length=1)
     interaction: Literal["dot", "cat"] = setting("dot products of all pairs, or plain concatenation", "dot")
 
 
@@ -165,8 +182,8 @@ class Dcnv2(Settings):
     """Bottom MLP, low-rank cross network over the concatenation, top MLP (DLRM-DCNv2)."""
 
     kind: Literal["dcnv2"] = setting("architecture")
-    bottom: list[int] = setting("widths of the bottom MLP", min_length=1)
-    top: list[int] = setting("widths of the top MLP; the last is 1", min_length=1)
+    bottom: list[Width] = setting("widths of the bottom MLP", min_length=1)
+    top: list[Width] = setting("widths of the top MLP; the last is 1", min_length=1)
     cross_layers: int = setting("layers of the cross network", 3, ge=1)
     cross_rank: int = setting("rank of each cross layer's matrix", 512, ge=1)
 
@@ -237,7 +254,7 @@ class Train(Settings):
     """Batch, length, precision."""
 
     batch: int = setting("global batch in rows, whatever the number of ranks", ge=1)
-    stop: Epochs | Steps = setting("when training is done", resume="free")
+    stop: EpochsOrSteps = setting("when training is done", resume="free")
     init_from: str | None = setting("checkpoint or run whose weights to start from, at step 0", None)
     precision: Literal["fp32", "bf16"] = setting("of the dense part's matrix products", "fp32")
     evaluate: Evaluate = section(Evaluate, "when and on what to evaluate", resume="free")
@@ -250,13 +267,15 @@ class TableSharding(Settings):
     """What the planner may do with one table."""
 
     types: list[ShardingType] = setting("sharding types to choose from", resume="free", min_length=1)
-    slices: int | None = setting("column slices of column_wise; default: one per rank, where the dim allows", None, resume="free", ge=2)
+    slices: int | None = setting(
+        "column slices of column_wise; default: one per rank, where the dim allows", None, resume="free", ge=2
+    )
 
 
 class Sharding(Settings):
     """How tables are cut over the ranks. Free: a resume may use another plan."""
 
-    plan: str = setting("auto, or the path of a plan file", "auto", resume="free")
+    plan: str = setting("auto, or the path of a plan file (it begins at the recipe's folder)", "auto", resume="free")
     tables: dict[str, TableSharding] = setting("constraints by table", {}, resume="free")
     reserve: float = setting("fraction of each rank's memory kept free", 0.15, resume="free", ge=0, lt=1)
 
@@ -272,10 +291,14 @@ class Best(Settings):
 class Checkpoint(Settings):
     """When checkpoints are written (always at the end and on a stop request) and which are kept."""
 
-    every: Steps | Minutes | None = setting("distance between checkpoints; default: only the last one", None, resume="free")
+    every: StepsOrMinutes | None = setting(
+        "distance between checkpoints; default: only the last one", None, resume="free"
+    )
     keep: int = setting("so many of the newest verified checkpoints stay", 3, resume="free", ge=1)
     best: Best | None = setting("also keep the best one", None, resume="free")
-    on_error: Literal["continue", "stop"] = setting("when a save fails: go on and count it, or stop", "continue", resume="free")
+    on_error: Literal["continue", "stop"] = setting(
+        "when a save fails: go on and count it, or stop", "continue", resume="free"
+    )
 
 
 class Retry(Settings):
@@ -305,8 +328,8 @@ class Recipe(Settings):
     data: Data = setting("where samples come from")
     dense: dict[str, Dense] = setting("dense columns and their transforms", {})
     defaults: Defaults = section(Defaults, "what features and tables share", resume="free")
-    features: dict[str, Feature] = setting("categorical features", min_length=1)
-    tables: dict[str, Table] = setting("embedding tables", min_length=1)
+    features: dict[Name, Feature] = setting("categorical features", min_length=1)
+    tables: dict[Name, Table] = setting("embedding tables", min_length=1)
     model: Model = setting("architecture")
     optimizer: Optimizer = setting("optimizers and schedule")
     train: Train = setting("batch, length, precision")
@@ -319,18 +342,21 @@ class Recipe(Settings):
     @model_validator(mode="before")
     @classmethod
     def _merge_defaults(cls, raw: Any) -> Any:
-        """Give each feature and table what `defaults` says, and a feature its column and table."""
-        if not isinstance(raw, dict):
-            return raw
-        defaults = raw.get("defaults")
-        shared = defaults if isinstance(defaults, dict) else {}
-        merged = dict(raw)
-        for group, key in (("features", "feature"), ("tables", "table")):
-            entries, common = raw.get(group), shared.get(key)
-            if isinstance(entries, dict):
-                common = common if isinstance(common, dict) else {}
-                merged[group] = {name: _merge(name, entry, common, named=group == "features") for name, entry in entries.items()}
-        return merged
+        return merge_defaults(raw) if isinstance(raw, dict) else raw
+
+
+def merge_defaults(raw: dict[str, Any]) -> dict[str, Any]:
+    """Give each feature and table what `defaults` says, and a feature its column and table."""
+    defaults = raw.get("defaults")
+    shared = defaults if isinstance(defaults, dict) else {}
+    merged = dict(raw)
+    for group, key in (("features", "feature"), ("tables", "table")):
+        entries, common = raw.get(group), shared.get(key)
+        if isinstance(entries, dict):
+            common = common if isinstance(common, dict) else {}
+            named = group == "features"
+            merged[group] = {name: _merge(name, entry, common, named=named) for name, entry in entries.items()}
+    return merged
 
 
 def _merge(name: str, entry: Any, common: dict[str, Any], *, named: bool) -> Any:

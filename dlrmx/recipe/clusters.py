@@ -1,0 +1,197 @@
+"""Cluster profiles: where a recipe runs. Finding them by name, reading them, and what they mean on this machine."""
+
+import getpass
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from dlrmx.errors import InputError, Problem
+from dlrmx.recipe.explain import explain
+from dlrmx.recipe.names import near_miss
+from dlrmx.recipe.schema import Minutes, Settings, section, setting
+from dlrmx.recipe.tree import leaves
+from dlrmx.recipe.yaml_file import Document, place_of, read_yaml
+
+CPU_WORKERS = 2
+SET_BY_THE_LAUNCHER = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "DLRMX_JOB",
+)
+
+
+class Profile(Settings):
+    """Where a recipe runs. Nothing in it changes what is trained."""
+
+    scheduler: Literal["local"] = setting("who runs the job: this machine", "local", resume="free")
+    nodes: int = setting("machines", 1, resume="free", ge=1)
+    workers_per_node: int | None = setting(
+        f"processes per node, each one rank; default: the machine's GPUs, else {CPU_WORKERS}", None, resume="free", ge=1
+    )
+    root: str = setting(
+        "where runs and prepared data go; relative to the shell's folder, ~ and {user} are filled in",
+        "runs",
+        resume="free",
+        min_length=1,
+    )
+    python: str | None = setting("interpreter of the workers; default: the one that submits", None, resume="free")
+    env: dict[str, str] = setting("environment variables of the workers", {}, resume="free")
+    grace: Minutes = section(
+        lambda: Minutes(minutes=5), "how long a stop request may take to save before workers are killed", resume="free"
+    )
+    memory_gib: float | None = setting(
+        "memory per node in GiB that plans may use; default: this machine's", None, resume="free", gt=0
+    )
+
+
+@dataclass(frozen=True)
+class FoundProfile:
+    """A profile as it was resolved: its values, its name ("inline" in a recipe), and each key's origin."""
+
+    profile: Profile
+    name: str
+    origins: dict[str, str]
+
+
+def find_profile(name: str) -> Profile:
+    """The profile of that name (or path of a YAML file), validated. InputError with all problems."""
+    return resolve_profile(name, {}, Document({}), nodes=None).profile
+
+
+def profile_files() -> dict[str, Path]:
+    """Profiles by name in ./clusters, the user's and the system's folder; the first of a name wins."""
+    found: dict[str, Path] = {}
+    for folder in _folders():
+        for path in sorted(folder.glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def profile_names() -> list[str]:
+    """All profiles that can be named, `local` included."""
+    return sorted({*profile_files(), "local"})
+
+
+def resolve_profile(cluster: Any, places: dict[str, str], overrides: Document, nodes: int | None) -> FoundProfile:
+    """The profile that a recipe's `cluster` (a name or a mapping) means, with overrides and --nodes.
+
+    `places` are the recipe's. All problems of the profile are raised in one InputError, keyed `cluster.*`.
+    """
+    where = place_of("cluster", places)
+    if isinstance(cluster, str):
+        name, document = cluster, _read_named(cluster, where)
+    elif isinstance(cluster, dict):
+        inside = {key.removeprefix("cluster."): place for key, place in places.items() if key.startswith("cluster.")}
+        name, document = "inline", Document(cluster, inside)
+    else:
+        raise InputError([Problem("must be a profile's name, or a mapping", where=where, key="cluster")])
+    raw = _merge(document.value, overrides.value)
+    if nodes is not None:
+        raw["nodes"] = nodes
+    problems = [*document.problems, *overrides.problems]
+    profile = None
+    try:
+        profile = Profile.model_validate(raw)
+    except ValidationError as error:
+        problems += [_placed(problem, document, overrides, where) for problem in explain(error, raw, Profile)]
+    if profile is not None:
+        problems += [_placed(problem, document, overrides, where) for problem in _rules(profile)]
+    if problems or profile is None:
+        raise InputError([Problem(p.what, where=p.where, key=f"cluster.{p.key}", hint=p.hint) for p in problems])
+    origins = {key: _origin(key, name, raw, document, overrides, nodes) for key, _ in leaves(profile)}
+    return FoundProfile(profile.model_copy(update={"root": _absolute(profile.root)}), name, origins)
+
+
+def world_size(profile: Profile) -> int:
+    """Ranks of a run: nodes x workers per node."""
+    return profile.nodes * workers_per_node(profile)
+
+
+def workers_per_node(profile: Profile) -> int:
+    """Workers per node; where the profile leaves it open, this machine's GPUs, else CPU_WORKERS."""
+    if profile.workers_per_node is not None:
+        return profile.workers_per_node
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) or CPU_WORKERS
+
+
+def rank_memory_bytes(profile: Profile) -> int:
+    """Host memory that one rank may fill: its share of the node's."""
+    if profile.memory_gib is not None:
+        node_bytes = int(profile.memory_gib * 2**30)
+    else:
+        node_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return node_bytes // workers_per_node(profile)
+
+
+def _folders() -> list[Path]:
+    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return [Path("clusters"), Path(config).expanduser() / "dlrmx" / "clusters", Path("/etc/dlrmx/clusters")]
+
+
+def _read_named(name: str, where: str) -> Document:
+    if os.sep in name or name.endswith((".yaml", ".yml")):
+        return read_yaml(Path(name).expanduser())
+    if path := profile_files().get(name):
+        return read_yaml(path)
+    if name == "local":
+        return Document({})
+    folders = ", ".join(str(folder) for folder in _folders())
+    hint = f"{near_miss(name, profile_names())} (searched: {folders})"
+    raise InputError([Problem(f'no cluster profile is named "{name}"', where=where, key="cluster", hint=hint)])
+
+
+def _merge(raw: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(raw)
+    for key, value in changes.items():
+        below = merged.get(key)
+        if key == "env" and isinstance(value, dict) and isinstance(below, dict):
+            value = {**below, **value}
+        merged[key] = value
+    return merged
+
+
+def _rules(profile: Profile) -> Iterator[Problem]:
+    if profile.nodes > 1:
+        yield Problem(
+            f"must be 1, not {profile.nodes}: local is this machine", key="nodes", hint="raise workers_per_node"
+        )
+    for name in profile.env:
+        if name in SET_BY_THE_LAUNCHER:
+            yield Problem("is set by the launcher for each worker", key=f"env.{name}", hint="take it out")
+        elif not name or "=" in name or not name.isprintable():
+            yield Problem("is no name of an environment variable", key=f"env.{name}")
+
+
+def _placed(problem: Problem, document: Document, overrides: Document, where: str) -> Problem:
+    place = place_of(problem.key, overrides.places) or place_of(problem.key, document.places) or where
+    return Problem(problem.what, where=place, key=problem.key, hint=problem.hint)
+
+
+def _origin(key: str, name: str, raw: Any, document: Document, overrides: Document, nodes: int | None) -> str:
+    if place_of(key, overrides.places):
+        return "-s"
+    if key == "nodes" and nodes is not None:
+        return "--nodes"
+    if key.split(".")[0] not in raw:
+        return "default"
+    return f"recipe {place_of(key, document.places)}" if name == "inline" else f"profile {name}"
+
+
+def _absolute(root: str) -> str:
+    filled = root.replace("{user}", _user()) if "{user}" in root else root
+    return os.path.abspath(os.path.expanduser(filled))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user id without a name
+        return str(os.getuid())

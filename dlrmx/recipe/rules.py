@@ -1,0 +1,253 @@
+"""Rules that span several settings: what would fail, or mean something else than it says, once workers run.
+
+Each rule names the sections it reads and is skipped while one of them is broken itself, so that all problems of a
+file can be told at once. Settings that nothing reads are in unread.py.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dlrmx.errors import Problem
+from dlrmx.recipe.names import near_miss
+from dlrmx.recipe.schema import Dlrm, Recipe, Steps, Synthetic, Table, Tabular, WarmupHoldDecay
+from dlrmx.recipe.unread import UNREAD, is_text
+
+Check = Callable[[Recipe], Iterator[Problem]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A check and the recipe's sections that it reads."""
+
+    sections: tuple[str, ...]
+    check: Check
+
+
+def check_rules(recipe: Recipe, broken: frozenset[str] = frozenset()) -> list[Problem]:
+    """All problems that span settings; rules that read a broken section are left out."""
+    return [problem for rule in RULES if broken.isdisjoint(rule.sections) for problem in rule.check(recipe)]
+
+
+def notes(recipe: Recipe) -> list[str]:
+    """What a user should know of a valid recipe, one line each."""
+    found = []
+    halves = [name for name, table in recipe.tables.items() if table.dtype == "fp16"]
+    if halves:
+        found.append(f"fp16 on CPU saves memory only: no faster, and rounded without dithering ({', '.join(halves)})")
+    if not recipe.dense:
+        found.append("no dense columns: the bottom MLP is skipped")
+    if recipe.optimizer.sparse.kind == "rowwise_adagrad":
+        sliced = [name for name, table in recipe.sharding.tables.items() if "column_wise" in table.types]
+        if sliced:
+            what = "column_wise with rowwise_adagrad is a different optimizer, each slice keeping sums of its own"
+            found.append(f"{what} ({', '.join(sliced)})")
+    schedule, stop = recipe.optimizer.schedule, recipe.train.stop
+    if isinstance(schedule, WarmupHoldDecay) and isinstance(stop, Steps) and schedule.warmup >= stop.steps:
+        found.append(f"training ends (step {stop.steps}) before the warm-up does (step {schedule.warmup})")
+    return found
+
+
+def _tables_exist(recipe: Recipe) -> Iterator[Problem]:
+    for name, feature in recipe.features.items():
+        if feature.table not in recipe.tables:
+            what = f'there is no table "{feature.table}"'
+            yield Problem(what, key=f"features.{name}.table", hint=near_miss(feature.table, recipe.tables))
+
+
+def _tables_are_used(recipe: Recipe) -> Iterator[Problem]:
+    used = {feature.table for feature in recipe.features.values()}
+    for name in recipe.tables:
+        if name not in used:
+            hint = f"take it out, or give a feature `table: {name}`"
+            yield Problem("no feature uses this table", key=f"tables.{name}", hint=hint)
+
+
+def _tables_hold_reserved_rows(recipe: Recipe) -> Iterator[Problem]:
+    """Row for missing values, row for values outside the vocabulary, and one for the rest."""
+    if isinstance(recipe.data, Synthetic):
+        return
+    for name, feature in recipe.features.items():
+        table = recipe.tables.get(feature.table)
+        needed = 1 + (feature.missing == "reserve") + (feature.ids == "vocabulary")
+        if table is not None and table.rows < needed:
+            reserved = f"feature {name} needs {needed}: {needed - 1} reserved for missing or unknown values"
+            yield Problem(f"{table.rows} rows are too few; {reserved}", key=f"tables.{feature.table}.rows")
+
+
+def _widths_fit(recipe: Recipe) -> Iterator[Problem]:
+    model = recipe.model
+    if model.top[-1] != 1:
+        yield Problem(f"must end in 1, the logit, not in {model.top[-1]}", key="model.top")
+    if not isinstance(model, Dlrm) or model.interaction != "dot":
+        return
+    dims = {name: table.dim for name, table in _used(recipe).items()}
+    if len(set(dims.values())) > 1:
+        listed = ", ".join(f"{name} {dim}" for name, dim in dims.items())
+        hint = "give all tables one dim, or use `interaction: cat` or `kind: dcnv2`"
+        yield Problem(
+            f"dot products need one embedding dim; the tables have {listed}", key="model.interaction", hint=hint
+        )
+    elif dims and recipe.dense and model.bottom[-1] not in dims.values():
+        dim = next(iter(dims.values()))
+        what = f"must end in the tables' dim for dot products: {dim}, not {model.bottom[-1]}"
+        yield Problem(what, key="model.bottom", hint=f"write {[*model.bottom[:-1], dim]}")
+
+
+def _used(recipe: Recipe) -> dict[str, Table]:
+    used = {feature.table for feature in recipe.features.values()}
+    return {name: table for name, table in recipe.tables.items() if name in used}
+
+
+def _splits_leave_rows(recipe: Recipe) -> Iterator[Problem]:
+    split = recipe.data.split
+    if split.validation + split.test >= 1:
+        what = f"validation {split.validation} + test {split.test} leave no rows to train on"
+        yield Problem(what, key="data.split", hint="their sum must be less than 1")
+
+
+def _evaluated_splits_have_rows(recipe: Recipe) -> Iterator[Problem]:
+    split, evaluate = recipe.data.split, recipe.train.evaluate
+    fractions = {"validation": split.validation, "test": split.test}
+    if evaluate.every is not None and fractions[evaluate.on] == 0:
+        what = f"evaluates on {evaluate.on}, but data.split.{evaluate.on} is 0"
+        yield Problem(what, key="train.evaluate.on", hint="evaluate on the other split, or give this one rows")
+    if evaluate.at_end is not None and fractions[evaluate.at_end] == 0:
+        what = f"evaluates on {evaluate.at_end}, but data.split.{evaluate.at_end} is 0"
+        yield Problem(
+            what, key="train.evaluate.at_end", hint="write at_end: null for no evaluation, or give the split rows"
+        )
+
+
+def _pooling_names_features(recipe: Recipe) -> Iterator[Problem]:
+    if not isinstance(recipe.data, Synthetic):
+        return
+    for name in recipe.data.pooling:
+        if name not in recipe.features:
+            what, hint = f'there is no feature "{name}"', near_miss(name, recipe.features)
+            yield Problem(what, key=f"data.pooling.{name}", hint=hint)
+
+
+def _pooling_fits(recipe: Recipe) -> Iterator[Problem]:
+    if not isinstance(recipe.data, Synthetic):
+        return
+    for name, pooling in recipe.data.pooling.items():
+        if pooling.max < pooling.mean:
+            what = f"must be at least the mean ({pooling.mean}), not {pooling.max}"
+            yield Problem(what, key=f"data.pooling.{name}.max")
+
+
+def _an_epoch_has_a_step(recipe: Recipe) -> Iterator[Problem]:
+    data = recipe.data
+    if not isinstance(data, Synthetic) or data.tail == "keep":
+        return
+    expected_rows = data.rows * (1 - data.split.validation - data.split.test)
+    if recipe.train.batch > expected_rows:
+        train = f"the training split's {expected_rows:.0f}"
+        what = f"{recipe.train.batch} rows are more than {train}, so `tail: drop` leaves none"
+        yield Problem(what, key="train.batch", hint="a smaller batch, more data.rows, or `data.tail: keep`")
+
+
+def _label_stays_out(recipe: Recipe) -> Iterator[Problem]:
+    if not isinstance(recipe.data, Tabular):
+        return
+    label = recipe.data.label.column
+    columns = {f"dense.{name}": name for name in recipe.dense}
+    for name, feature in recipe.features.items():
+        columns[f"features.{name}.column"] = feature.column
+        columns[f"features.{name}.weights"] = feature.weights or ""
+    for key, column in columns.items():
+        if column == label:
+            yield Problem(
+                f'"{label}" is the label: a model that reads it learns nothing else', key=key, hint="take it out"
+            )
+
+
+def _weights_have_values(recipe: Recipe) -> Iterator[Problem]:
+    """In text files a field without a separator is one value; Parquet columns may be lists."""
+    data = recipe.data
+    if not isinstance(data, Tabular) or not is_text(data):
+        return
+    for name, feature in recipe.features.items():
+        if feature.weights is not None and feature.separator is None:
+            what = "weights need several values per field, and text files have them by `separator` only"
+            yield Problem(what, key=f"features.{name}.weights", hint="add `separator`, or take `weights` out")
+
+
+def _shared_tables_agree(recipe: Recipe) -> Iterator[Problem]:
+    """Features of one table must turn one value into one id."""
+    if isinstance(recipe.data, Synthetic):
+        return
+    first: dict[str, str] = {}
+    for name, feature in recipe.features.items():
+        other = first.setdefault(feature.table, name)
+        ids = recipe.features[other].ids
+        if feature.ids != ids:
+            what = f'"{feature.ids}", but feature {other} of the same table has "{ids}": one value would get two ids'
+            yield Problem(what, key=f"features.{name}.ids", hint="give both the same ids, or tables of their own")
+
+
+def _standardize_is_complete(recipe: Recipe) -> Iterator[Problem]:
+    for name, dense in recipe.dense.items():
+        if dense.transform == "standardize" and (dense.mean is None or dense.std is None):
+            missing = " and ".join(key for key in ("mean", "std") if getattr(dense, key) is None)
+            hint = "they are written down, so that training and later data are treated alike"
+            yield Problem(f"standardize needs {missing}", key=f"dense.{name}", hint=hint)
+
+
+def _sharded_tables_exist(recipe: Recipe) -> Iterator[Problem]:
+    for name in recipe.sharding.tables:
+        if name not in recipe.tables:
+            what, hint = f'there is no table "{name}"', near_miss(name, recipe.tables)
+            yield Problem(what, key=f"sharding.tables.{name}", hint=hint)
+
+
+def _slices_fit(recipe: Recipe) -> Iterator[Problem]:
+    """fbgemm wants each slice's width to be a multiple of 4."""
+    for name, sharding in recipe.sharding.tables.items():
+        table = recipe.tables.get(name)
+        if table is None:
+            continue
+        most = table.dim // 4
+        if sharding.types == ["column_wise"] and most < 2:
+            what = f"column_wise needs a dim of at least 8, table {name} has {table.dim}"
+            yield Problem(what, key=f"sharding.tables.{name}.types")
+        elif "column_wise" in sharding.types and sharding.slices is not None and sharding.slices > most:
+            what = f"dim {table.dim} has at most {most} slices of 4 columns, not {sharding.slices}"
+            yield Problem(what, key=f"sharding.tables.{name}.slices")
+
+
+def _best_is_measured(recipe: Recipe) -> Iterator[Problem]:
+    best, evaluate = recipe.checkpoint.best, recipe.train.evaluate
+    if best is None:
+        return
+    if evaluate.every is None:
+        hint = "add train.evaluate.every, or take `best` out"
+        yield Problem(
+            f"{best.metric} is never measured: train.evaluate.every is not set", key="checkpoint.best", hint=hint
+        )
+    elif evaluate.on != "validation":
+        hint = "set train.evaluate.on: validation"
+        yield Problem(
+            f"{best.metric} is never measured: evaluations are on {evaluate.on}", key="checkpoint.best", hint=hint
+        )
+
+
+RULES = (
+    Rule(("features", "tables"), _tables_exist),
+    Rule(("features", "tables"), _tables_are_used),
+    Rule(("data", "features", "tables"), _tables_hold_reserved_rows),
+    Rule(("model", "dense", "features", "tables"), _widths_fit),
+    Rule(("data",), _splits_leave_rows),
+    Rule(("data", "train"), _evaluated_splits_have_rows),
+    Rule(("data", "features"), _pooling_names_features),
+    Rule(("data",), _pooling_fits),
+    Rule(("data", "train"), _an_epoch_has_a_step),
+    Rule(("data", "dense", "features"), _label_stays_out),
+    Rule(("data", "features"), _weights_have_values),
+    Rule(("data", "features"), _shared_tables_agree),
+    Rule(("dense",), _standardize_is_complete),
+    Rule(("sharding", "tables"), _sharded_tables_exist),
+    Rule(("sharding", "tables"), _slices_fit),
+    Rule(("checkpoint", "train"), _best_is_measured),
+    *(Rule(sections, check) for sections, check in UNREAD),
+)

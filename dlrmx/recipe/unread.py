@@ -1,0 +1,124 @@
+"""Settings that differ from their default and are never read: each is an error, so that no one trusts it."""
+
+from collections.abc import Callable, Iterator
+
+from dlrmx.errors import Problem
+from dlrmx.recipe.schema import Feature, Recipe, Settings, Synthetic, Tabular
+
+_REMOVE = "take it out"
+
+
+def is_text(data: Tabular) -> bool:
+    """Whether the files are known to be text: CSV or TSV by `format` or by all their names."""
+    if data.format != "auto":
+        return data.format != "parquet"
+    return all(name.removesuffix(".gz").lower().endswith((".csv", ".tsv")) for name in data.files)
+
+
+def _changed(settings: Settings, name: str) -> bool:
+    """Whether a setting differs from its default."""
+    return bool(getattr(settings, name) != type(settings).model_fields[name].get_default(call_default_factory=True))
+
+
+def _unread(key: str, why: str, hint: str = _REMOVE) -> Problem:
+    return Problem(f"has no effect: {why}", key=key, hint=hint)
+
+
+def _optimizers(recipe: Recipe) -> Iterator[Problem]:
+    dense, sparse = recipe.optimizer.dense, recipe.optimizer.sparse
+    if dense.kind == "sgd" and _changed(dense, "eps"):
+        yield _unread("optimizer.dense.eps", "sgd has none")
+    if dense.kind != "adamw" and _changed(dense, "weight_decay"):
+        yield _unread("optimizer.dense.weight_decay", f"{dense.kind} has none", "use `kind: adamw`, or take it out")
+    if sparse.kind == "sgd" and _changed(sparse, "eps"):
+        yield _unread("optimizer.sparse.eps", "sgd has none")
+
+
+def _dense_columns(recipe: Recipe) -> Iterator[Problem]:
+    for name, dense in recipe.dense.items():
+        if dense.transform != "standardize":
+            for setting in ("mean", "std"):
+                if _changed(dense, setting):
+                    why = f"the transform is {dense.transform}"
+                    yield _unread(f"dense.{name}.{setting}", why, "set `transform: standardize`, or take it out")
+
+
+def _synthetic_data(recipe: Recipe) -> Iterator[Problem]:
+    if not isinstance(recipe.data, Synthetic):
+        return
+    why = "synthetic data is drawn, not read"
+    if recipe.data.split.on is not None:
+        yield _unread("data.split.on", why)
+    if not recipe.dense and _changed(recipe.data.teacher, "dense"):
+        yield _unread("data.teacher.dense", "there are no dense columns")
+    for name, dense in recipe.dense.items():
+        for setting in ("transform", "missing"):
+            if _changed(dense, setting):
+                yield _unread(f"dense.{name}.{setting}", why)
+
+
+def _features(recipe: Recipe) -> Iterator[Problem]:
+    """A setting inherited from `defaults` is told only when no feature that inherits it reads it."""
+    shared = recipe.defaults.feature
+    told: dict[str, Problem] = {}
+    read: set[str] = set()
+    for name, feature in recipe.features.items():
+        reasons = dict(_feature_reasons(recipe, name, feature))
+        for setting, value in shared.items():
+            inherits = getattr(feature, setting) == value
+            if inherits and setting not in reasons:
+                read.add(setting)
+        for setting, why in reasons.items():
+            if setting in shared and getattr(feature, setting) == shared[setting]:
+                told.setdefault(setting, _unread(f"defaults.feature.{setting}", why))
+            else:
+                yield _unread(f"features.{name}.{setting}", why)
+    yield from (problem for setting, problem in told.items() if setting not in read)
+
+
+def _feature_reasons(recipe: Recipe, name: str, feature: Feature) -> Iterator[tuple[str, str]]:
+    """(setting, why nothing reads it) of one feature."""
+    data = recipe.data
+    if isinstance(data, Synthetic):
+        if feature.column != name:
+            yield "column", "synthetic data has no columns"
+        for setting in ("ids", "min_count", "separator", "max_ids", "missing"):
+            if _changed(feature, setting):
+                yield setting, "synthetic data is drawn, not read"
+        return
+    if feature.ids != "vocabulary" and _changed(feature, "min_count"):
+        yield "min_count", f"ids are made by {feature.ids}, not by a vocabulary"
+    if feature.max_ids is not None and feature.separator is None and is_text(data):
+        yield "max_ids", "without `separator` a field of a text file is one value"
+
+
+def _evaluation(recipe: Recipe) -> Iterator[Problem]:
+    evaluate = recipe.train.evaluate
+    if evaluate.every is None and _changed(evaluate, "on"):
+        hint = "add `every`, or name the split in `at_end`"
+        yield _unread("train.evaluate.on", "there are no evaluations on the way", hint)
+
+
+def _sharding(recipe: Recipe) -> Iterator[Problem]:
+    sharding = recipe.sharding
+    for name, table in sharding.tables.items():
+        if table.slices is not None and "column_wise" not in table.types:
+            why = f"column_wise is not among its types ({', '.join(table.types)})"
+            yield _unread(f"sharding.tables.{name}.slices", why, "add column_wise to the types, or take it out")
+    if sharding.plan == "auto":
+        return
+    for setting in ("tables", "reserve"):
+        if _changed(sharding, setting):
+            yield _unread(
+                f"sharding.{setting}", "the plan file says where each table goes", f"{_REMOVE}, or use `plan: auto`"
+            )
+
+
+UNREAD: tuple[tuple[tuple[str, ...], Callable[[Recipe], Iterator[Problem]]], ...] = (
+    (("optimizer",), _optimizers),
+    (("dense",), _dense_columns),
+    (("data", "dense"), _synthetic_data),
+    (("data", "features", "defaults"), _features),
+    (("train",), _evaluation),
+    (("sharding",), _sharding),
+)
