@@ -1,0 +1,98 @@
+"""All embedding tables of one rank, sharded and replicated, and how their vectors become the model's inputs.
+
+Legend: B samples of this rank, F features, D_f embedding dim of a feature.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from dlrmx.data.batches import Bags
+from dlrmx.model.initial import fill_initial
+from dlrmx.parallel.exchange import Boundary, Exchange
+from dlrmx.parallel.layout import make_layout
+from dlrmx.parallel.replicated import Near, Replicated
+from dlrmx.parallel.wire import Wire
+from dlrmx.plan.shards import Plan, Rectangle
+from dlrmx.recipe.schema import Feature, SparseOptimizer
+
+
+class Embeddings:
+    """Applies a plan: the exchange of the sharded tables, the local look-ups of the replicated ones."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        features: Mapping[str, Feature],
+        optimizer: SparseOptimizer,
+        *,
+        wire: Wire,
+        device: torch.device,
+    ) -> None:
+        layout = make_layout(plan, features)
+        self._plan, self._layout, self._rank = plan, layout, wire.rank
+        self._optimizer, self._device = optimizer, device
+        self.exchange = Exchange(layout, wire, optimizer, device)
+        self.replicated = Replicated(plan, features, optimizer, device)
+        self._means = [feature.pooling == "mean" for feature in features.values()]
+        self._slots: list[list[int]] = [[] for _ in features]
+        for index, slot in sorted(enumerate(layout.slots), key=lambda pair: pair[1].strip.col_start):
+            self._slots[slot.feature].append(index)
+
+    def features(
+        self, boundary: Boundary, nears: Sequence[Near], bags: Sequence[Bags], batch: int
+    ) -> list[torch.Tensor]:
+        """Per feature its pooled vectors (B, D_f): column slices side by side, divided by the ids for mean pooling."""
+        pooled: list[torch.Tensor] = [
+            torch.cat([boundary.slots[index] for index in slots], dim=1) if len(slots) > 1 else boundary.slots[slots[0]]
+            for slots in self._slots
+            if slots
+        ]
+        sharded = iter(pooled)
+        local = {
+            feature: near.leaf[position * batch : (position + 1) * batch]
+            for stack, near in zip(self.replicated.stacks, nears, strict=True)
+            for position, feature in enumerate(stack.features)
+        }
+        vectors = [next(sharded) if slots else local[index] for index, slots in enumerate(self._slots)]
+        return [
+            vector / self._divisor(bag) if mean else vector
+            for vector, bag, mean in zip(vectors, bags, self._means, strict=True)
+        ]
+
+    def _divisor(self, bag: Bags) -> torch.Tensor:
+        return torch.from_numpy(np.maximum(bag.lengths, 1)).to(self._device, torch.float32).unsqueeze(1)
+
+    def set_learning_rate(self, factor: float) -> None:
+        """Set the rate of the next update to `factor` times the recipe's."""
+        for table in (*self.exchange.tables, *(stack.table for stack in self.replicated.stacks)):
+            table.set_learning_rate(self._optimizer.lr * factor)
+
+    def held(self) -> Iterator[tuple[Rectangle, torch.Tensor, torch.Tensor | None]]:
+        """What this rank holds of the sharded tables: rectangle, weights (rows, cols), optimizer sums or None."""
+        for table, group in zip(self.exchange.tables, self._layout.placed[self._rank], strict=True):
+            for placed in group:
+                rows = slice(placed.base, placed.base + placed.rectangle.rows)
+                yield placed.rectangle, table.weight[rows], None if table.state is None else table.state[rows]
+
+    def copies(self) -> Iterator[tuple[Rectangle, torch.Tensor, torch.Tensor | None]]:
+        """The replicated tables, whole, as `held` gives the sharded ones."""
+        for stack in self.replicated.stacks:
+            for name, base in stack.bases.items():
+                rows = slice(base, base + stack.rows[name])
+                whole = Rectangle(name, 0, stack.rows[name], 0, stack.table.width, self._rank, "hbm")
+                state = stack.table.state
+                yield whole, stack.table.weight[rows], None if state is None else state[rows]
+
+    def initialise(self, seed: int) -> None:
+        """Give every table its initial values, which depend on seed, table, row and column alone."""
+        for rectangle, weight, _ in (*self.held(), *self.copies()):
+            fill_initial(
+                weight,
+                seed=seed,
+                table=rectangle.table,
+                rows=self._plan.tables[rectangle.table].rows,
+                row_start=rectangle.row_start,
+                col_start=rectangle.col_start,
+            )

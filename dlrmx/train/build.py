@@ -1,0 +1,28 @@
+"""Builds what a rank trains with, in written order: the plain model, the tables, the flat dense part."""
+
+import torch
+
+from dlrmx.model.build import build_model
+from dlrmx.parallel.dense import DensePart
+from dlrmx.parallel.embeddings import Embeddings
+from dlrmx.parallel.wire import Wire
+from dlrmx.plan.shards import Plan
+from dlrmx.recipe.schema import Recipe
+from dlrmx.train.step import Parts
+
+
+def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, device: torch.device) -> Parts:
+    """The model and its tables under `plan`. The dense part has its initial values; the tables have none yet."""
+    dims = [recipe.tables[feature.table].dim for feature in recipe.features.values()]
+    model = build_model(recipe.model, dense_dim=dense_dim, dims=dims, seed=recipe.seed).to(device)
+    embeddings = Embeddings(plan, recipe.features, recipe.optimizer.sparse, wire=wire, device=device)
+    dense = DensePart(model, recipe.optimizer.dense, extra=embeddings.replicated.num_gradients)
+    return Parts(
+        wire=wire,
+        model=model,
+        dense=dense,
+        embeddings=embeddings,
+        table_rows={name: recipe.tables[feature.table].rows for name, feature in recipe.features.items()},
+        device=device,
+        autocast=torch.bfloat16 if recipe.train.precision == "bf16" else None,
+    )
