@@ -127,7 +127,7 @@ def from_json(text: str) -> CheckpointManifest:
         if _crc32(body) != raw["crc32"]:
             raise ValueError("its checksum does not match")
         files = {_bare(name): FileInfo(**file) for name, file in body["files"].items()}
-        tensors = {name: _tensor_from(tensor) for name, tensor in body["tensors"].items()}
+        tensors = {name: tensor_from(tensor) for name, tensor in body["tensors"].items()}
         return CheckpointManifest(**{**body, "files": files, "tensors": tensors})
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a manifest of dlrmx ({type(error).__name__}: {error})") from error
@@ -199,7 +199,8 @@ def _bare(file: str) -> str:
     return file
 
 
-def _tensor_from(raw: dict[str, Any]) -> TensorInfo:
+def tensor_from(raw: dict[str, Any]) -> TensorInfo:
+    """A TensorInfo from what `asdict` made of it. Raises ValueError (also KeyError, TypeError) where it is none."""
     if raw["dtype"] not in ITEM_BYTES:
         raise ValueError(f"unknown dtype {raw['dtype']!r}")
     entries = tuple(_entry_from(entry) for entry in raw["entries"])

@@ -25,7 +25,7 @@ THREADS = 4  # zlib and the disk work outside the interpreter's lock
 
 def problems(directory: Path) -> list[str]:
     """All that makes the checkpoint unfit to resume from; empty if it is good. Reads every byte of it, in blocks."""
-    manifest, found = _outline(directory)
+    manifest, found = outline(directory)
     if manifest is None or found:
         return found
     parts: dict[str, list[tuple[str, TensorInfo, Entry]]] = defaultdict(list)
@@ -37,20 +37,8 @@ def problems(directory: Path) -> list[str]:
         return [problem for problems_of_file in each for problem in problems_of_file]
 
 
-def quick_problems(directory: Path) -> list[str]:
-    """As `problems`, from the manifest and the sizes of the files alone: a flipped byte in a tensor is not seen."""
-    return _outline(directory)[1]
-
-
-def strangers(directory: Path) -> list[str]:
-    """Files in a checkpoint that its manifest does not name. They do no harm, and are not ours to count as damage."""
-    manifest = read_manifest(directory)
-    known = {MANIFEST, *manifest.files}
-    return sorted(path.name for path in directory.iterdir() if path.name not in known)
-
-
-def _outline(directory: Path) -> tuple[CheckpointManifest | None, list[str]]:
-    """The manifest, if it can be read, and what names, sizes and shapes alone show to be wrong."""
+def outline(directory: Path) -> tuple[CheckpointManifest | None, list[str]]:
+    """The manifest, if there is a sound one, and what it and the files' sizes show to be wrong. Reads no tensors."""
     leftover = LEFTOVER_DIR.match(directory.name)
     if leftover and not leftover[3]:
         return None, [f"left over: attempt {int(leftover[2])} began to save step {int(leftover[1])} and did not finish"]
@@ -73,6 +61,13 @@ def _outline(directory: Path) -> tuple[CheckpointManifest | None, list[str]]:
         gap = uncovered(tensor)
         found += [f"{name}: {gap}"] if gap else []
     return manifest, found
+
+
+def strangers(directory: Path) -> list[str]:
+    """Files in a checkpoint that its manifest does not name. They do no harm, and are not ours to count as damage."""
+    manifest = read_manifest(directory)
+    known = {MANIFEST, *manifest.files}
+    return sorted(path.name for path in directory.iterdir() if path.name not in known)
 
 
 def _step_in_name(directory: Path) -> int | None:
