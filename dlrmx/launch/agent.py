@@ -50,7 +50,9 @@ def start_agent(
     command += [f"--monitor-interval={POLL_S}", *worker, str(run.dir), str(attempt.number)]
     path = attempt.node_log(0)
     with path.open("ab") as log:
-        log.write(f"=== attempt {attempt.number}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}, {workers} workers\n".encode())
+        log.write(
+            f"=== attempt {attempt.number}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}, {workers} workers\n".encode()
+        )
         log.flush()
         return subprocess.Popen(
             command,

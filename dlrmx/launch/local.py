@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from dlrmx.runs.registry import all_runs
 from dlrmx.runs.state import run_state
 
 PARENT_VARIABLE = "DLRMX_PARENT"
+FOLLOW_S = 0.2
 
 STATES = {
     "created": AppState.SUBMITTED,
@@ -36,7 +37,7 @@ STATES = {
 
 
 @dataclass
-class LocalOpts(StructuredOpts):
+class LocalOpts(StructuredOpts):  # type: ignore[misc]
     """Options of the local scheduler."""
 
     attached: bool = False
@@ -54,10 +55,11 @@ class LocalRequest:
     def __str__(self) -> str:
         exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.env.items())
         command = " ".join(shlex.quote(word) for word in self.argv)
-        return f"#!/bin/bash\n# Run {self.run.name}, as dlrmx {__version__} would start it here.\n{exports}\nexec {command}\n"
+        title = f"# Run {self.run.name}, as dlrmx {__version__} would start it on this machine."
+        return f"#!/bin/bash\n{title}\n{exports}\nexec {command}\n"
 
 
-class LocalScheduler(Scheduler[LocalOpts]):
+class LocalScheduler(Scheduler[LocalOpts]):  # type: ignore[misc]
     """Runs jobs on this machine. An app's id is its run's path, percent-encoded: known from any shell and folder."""
 
     def __init__(self, session_name: str) -> None:
@@ -72,7 +74,9 @@ class LocalScheduler(Scheduler[LocalOpts]):
         # torchx adds variables of its own to the role; they say nothing to us, and TORCHX_SESSION_NAME breaks torchx.
         env = {name: value for name, value in role.env.items() if not name.startswith("TORCHX_")}
         spec = JobSpec.from_variable(env[JOB_VARIABLE])
-        return AppDryRunInfo(LocalRequest(RunPaths(Path(spec.root) / spec.run), (role.entrypoint, *role.args), env), str)
+        return AppDryRunInfo(
+            LocalRequest(RunPaths(Path(spec.root) / spec.run), (role.entrypoint, *role.args), env), str
+        )
 
     def schedule(self, dryrun_info: AppDryRunInfo[LocalRequest, LocalOpts]) -> str:
         request = dryrun_info.request
@@ -103,9 +107,7 @@ class LocalScheduler(Scheduler[LocalOpts]):
         )
 
     def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
-        return [
-            ListAppResponse(app_id_of(run), STATES[run_state(run).state], name=run.name) for run in all_runs()
-        ]
+        return [ListAppResponse(app_id_of(run), STATES[run_state(run).state], name=run.name) for run in all_runs()]
 
     def _cancel_existing(self, app_id: str) -> None:
         run = run_of(app_id)
@@ -140,20 +142,16 @@ def run_of(app_id: str) -> RunPaths:
     return RunPaths(Path(unquote(app_id)))
 
 
-def _lines(run: RunPaths, node: int, follow: bool) -> Iterable[str]:
+def _lines(run: RunPaths, node: int, follow: bool) -> Iterator[str]:
     """Lines of one node's log over all attempts; with `follow`, until the run has ended."""
-    done = 0
+    read: dict[Path, int] = {}
     while True:
         ended = not follow or run_state(run).ended
-        lines = [
-            line
-            for attempt in run.attempts()
-            if attempt.node_log(node).exists()
-            for line in attempt.node_log(node).read_text(errors="replace").splitlines(keepends=True)
-        ]
-        complete = lines if ended or not lines or lines[-1].endswith("\n") else lines[:-1]
-        yield from complete[done:]
-        done = len(complete)
+        for log in [attempt.node_log(node) for attempt in run.attempts()]:
+            text = log.read_bytes()[read.get(log, 0) :] if log.exists() else b""
+            complete = text if ended else text[: text.rfind(b"\n") + 1]
+            read[log] = read.get(log, 0) + len(complete)
+            yield from complete.decode(errors="replace").splitlines(keepends=True)
         if ended:
             return
-        time.sleep(0.2)
+        time.sleep(FOLLOW_S)

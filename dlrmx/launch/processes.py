@@ -1,4 +1,4 @@
-"""Processes of Linux as /proc shows them: the workers of an agent, whether they live, and ends that cannot be missed."""
+"""Processes as Linux's /proc shows them: an agent's workers, whether they live, and how they are made to end."""
 
 import ctypes
 import os

@@ -1,0 +1,120 @@
+"""What an attempt is given, worked out before any worker starts: data, plan, checkpoint; job.json names them."""
+
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from dlrmx import __version__
+from dlrmx.errors import InputError, UnknownRun
+from dlrmx.launch.job import JobSpec
+from dlrmx.launch.stopping import StopRequested
+from dlrmx.plan.shards import Plan
+from dlrmx.recipe.clusters import Profile, rank_memory_bytes, world_size
+from dlrmx.recipe.load import read_frozen
+from dlrmx.recipe.schema import Recipe
+from dlrmx.runs.events import append_event
+from dlrmx.runs.layout import STEP_DIR, AttemptPaths, RunPaths
+from dlrmx.runs.run_file import write_aside
+
+PROGRESS_EVERY_S = 0.5
+
+
+def parse_recipe(text: str) -> Recipe:
+    """The recipe that a job carries. Raises InputError where it is none."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "recipe.yaml"
+        path.write_text(text)
+        return read_frozen(path)
+
+
+def write_inputs(
+    spec: JobSpec, recipe: Recipe, profile: Profile, attempt: AttemptPaths, *, stop_asked: Callable[[], bool]
+) -> None:
+    """Write the attempt's recipe.yaml, plan.json and job.json, preparing the data where they are not.
+
+    Raises InputError (data, plan or checkpoints are not as they should be) and StopRequested.
+    """
+    attempt.recipe.write_text(spec.recipe)
+    append_event(attempt, "phase", phase="prepare")
+    data = _prepare(recipe, Path(spec.root), attempt, stop_asked)
+    append_event(attempt, "phase", phase="plan")
+    plan = job_plan(recipe, profile, data)
+    if spec.plan_hash not in (None, plan.hash):
+        hint = "it was made from other data, on a machine of another size, or by another dlrmx: submit again"
+        raise InputError(f"the plan here is {plan.hash}, the job asks for {spec.plan_hash}", hint=hint)
+    write_aside(attempt.plan, plan.to_json())
+    checkpoint = _checkpoint(spec, attempt)
+    job = {
+        "version": 1,
+        "dlrmx": __version__,
+        "world": plan.world,
+        "checkpoint": None if checkpoint is None else str(checkpoint),
+        "from_step": step_of(checkpoint),
+        "plan_hash": plan.hash,
+        "data": str(data),
+        "evaluate": spec.evaluate,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+    }
+    write_aside(attempt.job, json.dumps(job, indent=2) + "\n")
+
+
+def job_plan(recipe: Recipe, profile: Profile, data: Path) -> Plan:
+    """The plan of a job over prepared data: from the recipe's plan file, or made. Raises InputError."""
+    from dlrmx.data.manifest import read_manifest
+    from dlrmx.plan.load import load_plan
+    from dlrmx.plan.planner import make_plan
+
+    world = world_size(profile)
+    if recipe.sharding.plan != "auto":
+        return load_plan(Path(recipe.sharding.plan), recipe, world)
+    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(profile), facts=read_manifest(data))
+
+
+def step_of(checkpoint: Path | None) -> int:
+    """The step that a checkpoint's folder names; 0 without one."""
+    match = STEP_DIR.match(checkpoint.name) if checkpoint else None
+    return int(match[1]) if match else 0
+
+
+def _prepare(recipe: Recipe, root: Path, attempt: AttemptPaths, stop_asked: Callable[[], bool]) -> Path:
+    from dlrmx.data.prepare import prepare
+
+    told = 0.0
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        nonlocal told
+        if stop_asked():
+            raise StopRequested
+        if time.monotonic() - told >= PROGRESS_EVERY_S:
+            told = time.monotonic()
+            append_event(attempt, "progress", phase="prepare", what=what, done=done, total=total)
+
+    return prepare(recipe, root, progress=progress)
+
+
+def _checkpoint(spec: JobSpec, attempt: AttemptPaths) -> Path | None:
+    """What to start from: the one asked for, else the newest good one; None to start at step 0."""
+    from dlrmx.checkpoint.retain import newest_good, set_aside
+    from dlrmx.checkpoint.verify import problems
+
+    if spec.evaluate is not None:
+        return Path(spec.evaluate["checkpoint"])
+    run = RunPaths(attempt.dir.parent.parent)
+    # Later attempts of this job go on from what the first one reached.
+    if spec.from_step is not None and attempt.number == spec.after_attempt + 1:
+        asked = run.checkpoint(spec.from_step)
+        if not asked.is_dir():
+            raise UnknownRun(f"run {run.name} has no checkpoint at step {spec.from_step:,}")
+        if damage := problems(asked):
+            raise InputError(f"the checkpoint at step {spec.from_step:,} is damaged: {'; '.join(damage)}")
+        set_aside(run, spec.from_step, attempt.number)
+    newest, reasons = newest_good(run)
+    if newest is None and reasons:
+        hint = "`dlrmx train` starts a new run; this one is left as it is"
+        raise InputError(f"no checkpoint of run {run.name} is good:\n" + "\n".join(reasons), hint=hint)
+    return newest
