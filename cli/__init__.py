@@ -1,1 +1,1 @@
-"""The command line: verbs and rendering only."""
+"""The command line: verbs and rendering only. main.py is the app, one file per group of verbs beside it."""

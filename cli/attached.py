@@ -1,0 +1,111 @@
+"""Starts a job and stays with it: submit, follow, save and stop on Ctrl-C, say how it ended; gives its exit code."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import start
+from .follow import follow
+from .live import View, open_view
+from .output import print_json, print_result, say, say_error
+
+if TYPE_CHECKING:
+    from dlrmx.launch.job import JobSpec
+    from dlrmx.launch.submit import Handle
+    from dlrmx.recipe.load import Loaded
+    from dlrmx.runs.layout import RunPaths
+
+DONE, FAILED, STOPPED, KILLED = 0, 1, 75, 130
+
+
+def train(loaded: "Loaded", name: str | None, *, detach: bool, json: bool) -> int:
+    """Prepare, plan, claim a run, submit; follow it unless detached. Returns the exit code."""
+    from dlrmx.recipe.fingerprint import fingerprint
+    from dlrmx.runs.claim import create_run
+
+    with open_view() as view:
+        planned = start.prepare_and_plan(loaded, view)
+        run = create_run(start.root_of(loaded), loaded.recipe.name, name, fingerprint(loaded.recipe))
+        code = _attend(run, start.job(loaded, run.name, planned=planned), loaded, view, detach=detach)
+    return _tell(run, code, json=json)
+
+
+def resume(loaded: "Loaded", run: "RunPaths", from_step: int | None, *, detach: bool, json: bool) -> int:
+    """As `train`, for a run that exists; from_step None means its newest good checkpoint."""
+    with open_view() as view:
+        planned = start.prepare_and_plan(loaded, view)
+        spec = start.job(loaded, run.name, planned=planned, resume={"from_step": from_step})
+        code = _attend(run, spec, loaded, view, detach=detach)
+    return _tell(run, code, json=json)
+
+
+def evaluate(loaded: "Loaded", checkpoint: Path, split: str, *, json: bool) -> int:
+    """Evaluate a checkpoint, in a run of its own."""
+    from dlrmx.recipe.fingerprint import fingerprint
+    from dlrmx.runs.claim import create_run
+
+    with open_view() as view:
+        planned = start.prepare_and_plan(loaded, view)
+        run = create_run(start.root_of(loaded), f"{loaded.recipe.name}-evaluation", None, fingerprint(loaded.recipe))
+        asked = {"checkpoint": str(checkpoint), "split": split}
+        code = _attend(run, start.job(loaded, run.name, planned=planned, evaluate=asked), loaded, view, detach=False)
+    return _tell(run, code, json=json)
+
+
+def dry_run(loaded: "Loaded", run: str, *, resume: dict[str, int | None] | None = None) -> str:
+    """The job as `train` or `resume` would submit it. Writes nothing and prepares nothing."""
+    from dlrmx.launch.submit import dry_run_text
+
+    facts = start.known_facts(loaded)
+    planned = start.plan(loaded, facts) if facts else None
+    return dry_run_text(start.job(loaded, run, planned=planned, resume=resume), loaded.profile)
+
+
+def _attend(run: "RunPaths", spec: "JobSpec", loaded: "Loaded", view: View, *, detach: bool) -> int | None:
+    """Submit the job and follow it to its end. Returns its exit code; None where it was left to itself."""
+    from dlrmx.launch.submit import submit
+
+    first = max((attempt.number for attempt in run.attempts()), default=0) + 1
+    view.show({"event": "phase", "phase": "start"})
+    handle = submit(spec, loaded.profile, attached=not detach)
+    if detach:
+        return None
+    view.note(f"run {run.name} in {run.dir}")
+    follow(run, view, first=first, over=lambda: handle.poll() is not None, interrupted=_on_interrupt(handle, view))
+    return handle.poll()
+
+
+def _on_interrupt(handle: "Handle", view: View) -> Callable[[int], bool]:
+    """The first Ctrl-C asks to save and stop, the second kills. True: stop following."""
+
+    def interrupted(times: int) -> bool:
+        if times == 1:
+            view.note("saving, then stopping; Ctrl-C again kills without saving")
+            handle.stop()
+            return False
+        handle.kill()
+        return True
+
+    return interrupted
+
+
+def _tell(run: "RunPaths", code: int | None, *, json: bool) -> int:
+    """Say how the run ended, as its files have it. Returns the exit code of the command."""
+    from dlrmx.runs.state import run_state
+
+    from .summary import done_text, failure_text, newest_evaluation, state_json, stopped_text
+
+    state = run_state(run)
+    if json:
+        print_json(**state_json(state), evaluation=newest_evaluation(run))
+    if code is None:
+        say(f"accepted; follow it with: dlrmx watch {run.name}")
+        if not json:
+            print_result(run.name)
+    elif code == DONE and not json:
+        print_result(done_text(run, state, newest_evaluation(run)))
+    elif code in (STOPPED, KILLED):
+        say(stopped_text(state) if code == STOPPED else f"killed; {stopped_text(state)}")
+    elif code != DONE:
+        say_error(failure_text(run, state))
+    return FAILED if code is not None and code < 0 else code or DONE

@@ -1,0 +1,165 @@
+"""dlrmx checkpoints: what a run has saved, what is in a checkpoint, whether it is sound. Without torch."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dlrmx.errors import InputError
+from dlrmx.units import format_bytes, format_count, format_metric
+
+from . import options, runs
+from .output import pairs, print_json, print_result, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dlrmx.checkpoint.manifest import CheckpointManifest
+    from dlrmx.checkpoint.retain import Info
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Checkpoints: list, show, verify, prune.")
+
+
+@app.command("list")
+def list_checkpoints(run: options.Run = None, json: options.Json = False) -> None:
+    """List a run's checkpoints, oldest first."""
+    from dlrmx.checkpoint import retain
+
+    found = retain.list_checkpoints(runs.find(run))
+    if json:
+        print_json(checkpoints=[_info_json(info) for info in found])
+    else:
+        rows = [_info_row(info) for info in found]
+        print_result(table(["step", "kind", "size", "metrics", "state", "path"], rows, right=["step", "size"]))
+
+
+@app.command("show")
+def show_checkpoint(target: options.RunOrCheckpoint, json: options.Json = False) -> None:
+    """Show what a checkpoint holds: its tensors, step, data position and metrics."""
+    from dlrmx.checkpoint.manifest import read_manifest
+
+    path = find_checkpoint(target)
+    manifest = read_manifest(path)
+    if json:
+        tensors = {name: {"shape": list(info.shape), "dtype": info.dtype} for name, info in manifest.tensors.items()}
+        print_json(path=str(path), step=manifest.step, state=dict(manifest.state), tensors=tensors)
+    else:
+        print_result(f"{_facts(path, manifest)}\n\n{_tensors(manifest)}")
+
+
+@app.command("verify")
+def verify_checkpoints(target: options.RunOrCheckpoint, json: options.Json = False) -> None:
+    """Read every byte of a checkpoint, or of all of a run's, and name what is damaged or missing."""
+    from dlrmx.checkpoint.verify import problems
+
+    found = {str(path): problems(path) for path in _checkpoints_of(target)}
+    if json:
+        print_json(checkpoints=[{"path": path, "problems": wrong} for path, wrong in found.items()])
+    else:
+        print_result("\n".join(_verdict(path, wrong) for path, wrong in found.items()))
+    if any(found.values()):
+        raise typer.Exit(2)
+
+
+@app.command("prune")
+def prune_checkpoints(
+    run: options.Run = None,
+    keep: Annotated[int | None, typer.Option("--keep", min=1, help="Default: the recipe's checkpoint.keep.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Delete a run's older checkpoints; the newest and the best good ones stay."""
+    from dlrmx.checkpoint.retain import prune
+    from dlrmx.runs.claim import hold
+
+    from .start import newest_recipe
+
+    paths = runs.find(run)
+    wanted = newest_recipe(paths).checkpoint
+    with hold(paths):
+        pruned = prune(paths, keep=keep or wanted.keep, best_metric=wanted.best.metric if wanted.best else None)
+    if json:
+        print_json(kept=_names(pruned.kept), removed=_names(pruned.removed), failed=list(pruned.failed))
+    else:
+        lines = [*(f"kept     {path}" for path in pruned.kept), *(f"removed  {path}" for path in pruned.removed)]
+        print_result("\n".join([*lines, *(f"FAILED   {failure}" for failure in pruned.failed)]))
+
+
+def find_checkpoint(target: str) -> Path:
+    """The checkpoint directory that the words mean: its path, or a run's newest good one."""
+    from dlrmx.checkpoint.manifest import MANIFEST
+    from dlrmx.checkpoint.retain import newest_good
+
+    path = Path(target)
+    if (path / MANIFEST).is_file():
+        return path.resolve()
+    run = runs.find(target)
+    good, reasons = newest_good(run)
+    if good is None:
+        raise InputError("\n".join([f"no good checkpoint in {run.dir}", *reasons]))
+    return good
+
+
+def _checkpoints_of(target: str) -> list[Path]:
+    from dlrmx.checkpoint.manifest import MANIFEST
+    from dlrmx.checkpoint.retain import list_checkpoints
+
+    path = Path(target)
+    if (path / MANIFEST).is_file():
+        return [path.resolve()]
+    return [info.path for info in list_checkpoints(runs.find(target)) if info.kind != "leftover"]
+
+
+def _names(paths: "Iterable[Path]") -> list[str]:
+    return [str(path) for path in paths]
+
+
+def _info_row(info: "Info") -> list[str]:
+    metrics = "  ".join(f"{name} {format_metric(value)}" for name, value in info.metrics.items())
+    state = info.problems[0] if info.problems else "complete"
+    return [f"{info.step:,}", info.kind, format_bytes(info.bytes), metrics, state, str(info.path)]
+
+
+def _info_json(info: "Info") -> dict[str, object]:
+    return {
+        "step": info.step,
+        "kind": info.kind,
+        "path": str(info.path),
+        "attempt": info.attempt,
+        "bytes": info.bytes,
+        "metrics": info.metrics,
+        "problems": list(info.problems),
+    }
+
+
+def _facts(path: Path, manifest: "CheckpointManifest") -> str:
+    state = manifest.state
+    return pairs(
+        {
+            "path": str(path),
+            "step": f"{manifest.step:,}",
+            "attempt": str(manifest.attempt),
+            "size": format_bytes(manifest.bytes),
+            "epoch": str(state.get("epoch", "")),
+            "row": str(state.get("row", "")),
+            "recipe": str(state.get("fingerprint", "")),
+            **{name: format_metric(value) for name, value in manifest.metrics.items()},
+        }
+    )
+
+
+def _tensors(manifest: "CheckpointManifest") -> str:
+    rows = [
+        [
+            name,
+            " x ".join(map(str, info.shape)) or "scalar",
+            info.dtype,
+            format_bytes(info.bytes),
+            format_count(len(info.entries)),
+        ]
+        for name, info in manifest.tensors.items()
+    ]
+    return table(["tensor", "shape", "dtype", "size", "pieces"], rows, right=["size", "pieces"])
+
+
+def _verdict(path: str, wrong: list[str]) -> str:
+    return f"good  {path}" if not wrong else "\n".join([f"BAD   {path}", *(f"      {problem}" for problem in wrong)])

@@ -1,0 +1,38 @@
+"""dlrmx clusters: the cluster profiles found here, and what one says."""
+
+from typing import Annotated
+
+import typer
+
+from . import options
+from .output import pairs, print_json, print_result, table
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Cluster profiles: where a recipe runs.")
+
+
+@app.command("list")
+def list_clusters(json: options.Json = False) -> None:
+    """List the cluster profiles found from this folder."""
+    from dlrmx.recipe.clusters import profile_files, profile_names
+
+    files = profile_files()
+    found = {name: str(files.get(name, "built in")) for name in profile_names()}
+    if json:
+        print_json(clusters=[{"name": name, "source": source} for name, source in found.items()])
+    else:
+        print_result(table(["cluster", "from"], list(found.items())))
+
+
+@app.command("show")
+def show_cluster(
+    name: Annotated[str, typer.Argument(metavar="[CLUSTER]", help="Name of a profile.")] = "local",
+    json: options.Json = False,
+) -> None:
+    """Print a cluster profile."""
+    from dlrmx.recipe.clusters import find_profile
+
+    profile = find_profile(name).model_dump(mode="json")
+    if json:
+        print_json(name=name, profile=profile)
+    else:
+        print_result(pairs({key: "" if value is None else str(value) for key, value in profile.items()}))

@@ -1,0 +1,158 @@
+"""Follows a run through its files: hands what its attempts write to a view, in order, until the run has ended."""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from .live import View, open_view
+from .progress import Entry
+
+if TYPE_CHECKING:
+    from dlrmx.runs.layout import AttemptPaths, RunPaths
+
+POLL_S = 0.2
+
+
+@dataclass
+class Tail:
+    """Reads a growing file of lines: each call gives the complete lines since the last one."""
+
+    path: Path
+    _offset: int = 0
+
+    def lines(self) -> list[str]:
+        """Complete new lines; none while the file does not exist."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                chunk = file.read()
+        except FileNotFoundError:
+            return []
+        complete = chunk[: chunk.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        return complete.decode(errors="replace").splitlines()
+
+
+@dataclass
+class AttemptTail:
+    """New events and records of one attempt, in the order of their times."""
+
+    attempt: "AttemptPaths"
+    _files: list[Tail] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = [Tail(self.attempt.events), Tail(self.attempt.records)]
+
+    def entries(self) -> list[Entry]:
+        """Entries since the last call; a line that a crash tore is skipped."""
+        found = [entry for file in self._files for line in file.lines() if (entry := _parsed(line)) is not None]
+        return sorted(found, key=lambda entry: entry["time"])
+
+
+def _parsed(line: str) -> Entry | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and "time" in entry else None
+
+
+@dataclass
+class RunTail:
+    """New entries of a run, over its attempts from number `first` on."""
+
+    run: "RunPaths"
+    first: int = 1
+    _tails: list[AttemptTail] = field(default_factory=list)
+
+    def entries(self) -> Iterator[tuple[int, Entry]]:
+        """(attempt number, entry) of everything written since the last call, oldest attempt first."""
+        known = {tail.attempt.number for tail in self._tails}
+        new = [path for path in self.run.attempts() if path.number >= self.first and path.number not in known]
+        self._tails.extend(AttemptTail(path) for path in new)
+        for tail in self._tails:
+            for entry in tail.entries():
+                yield tail.attempt.number, entry
+
+
+class Interrupts:
+    """Counts Ctrl-C while it is entered, so that none tears what runs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> "Interrupts":
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+
+def follow(
+    run: "RunPaths", view: View, *, first: int, over: Callable[[], bool], interrupted: Callable[[int], bool]
+) -> None:
+    """Show the run's attempts from `first` on until `over()`, or until `interrupted(n)` says so at the n-th Ctrl-C."""
+    tail = RunTail(run, first)
+    shown, told = 0, 0
+    with Interrupts() as interrupts:
+        while True:
+            last = over()  # asked before the files are read, so that the run's last words are shown
+            for number, entry in tail.entries():
+                if number != shown:
+                    shown = number
+                    view.begin(number)
+                view.show(entry)
+            if last:
+                return
+            while told < interrupts.count:
+                told += 1
+                if interrupted(told):
+                    return
+            time.sleep(POLL_S)
+
+
+def watch_run(run: "RunPaths") -> None:
+    """Follow a run's newest attempt (and later ones) until the run ends; Ctrl-C leaves the run alone."""
+    from dlrmx.runs.state import run_state
+
+    first = max((attempt.number for attempt in run.attempts()), default=1)
+    with open_view() as view:
+
+        def detach(_: int) -> bool:
+            view.note(f"detached; {run.name} goes on")
+            return True
+
+        follow(run, view, first=first, over=lambda: run_state(run).ended, interrupted=detach)
+
+
+def log_files(attempt: "AttemptPaths") -> list[Path]:
+    """The logs of the attempt's nodes, by node."""
+    return sorted(attempt.logs.glob("*.log"))
+
+
+def follow_logs(run: "RunPaths", show: Callable[[str], Any]) -> None:
+    """Show the log lines of the run's newest attempt, and of later ones, until the run ends or Ctrl-C."""
+    from dlrmx.runs.state import run_state
+
+    tails: dict[Path, Tail] = {}
+    first = max((attempt.number for attempt in run.attempts()), default=1)
+    with Interrupts() as interrupts:
+        while True:
+            last = run_state(run).ended
+            for attempt in run.attempts():
+                files = log_files(attempt) if attempt.number >= first else []
+                for file in files:
+                    for line in tails.setdefault(file, Tail(file)).lines():
+                        show(line)
+            if last or interrupts.count:
+                return
+            time.sleep(POLL_S)

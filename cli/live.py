@@ -1,0 +1,211 @@
+"""How a run looks while it is followed: a live display on a terminal, else one line per record."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from dlrmx.units import format_bytes, format_count, format_duration, format_metric, format_rate
+
+from .output import say, stderr_is_terminal
+from .progress import Entry, Progress, fold
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PHASES = ("prepare", "plan", "start", "train", "evaluate", "save")
+
+
+class View(Protocol):
+    """Shows the entries of a run's attempts as they come."""
+
+    def begin(self, attempt: int) -> None:
+        """A new attempt starts."""
+
+    def show(self, entry: Entry) -> None:
+        """One more event or record of the attempt."""
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+@contextmanager
+def open_view() -> Iterator[View]:
+    """The view that fits stderr, closed at the end."""
+    view = TerminalView() if stderr_is_terminal() else PlainView()
+    try:
+        yield view
+    finally:
+        view.close()
+
+
+class PlainView:
+    """One line per phase, record, evaluation and save: for pipes, CI and batch logs."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(attempt=1)
+        self._tenth = ("", -1)
+
+    def begin(self, attempt: int) -> None:
+        self._progress = Progress(attempt)
+        if attempt > 1:
+            say(f"attempt {attempt}")
+
+    def show(self, entry: Entry) -> None:
+        old, self._progress = self._progress, fold(self._progress, entry)
+        if self._progress.phase != old.phase:
+            say(self._progress.phase)
+        if entry.get("event") == "progress":
+            self._show_tenth(entry)
+        elif line := entry_line(entry, self._progress):
+            say(line)
+
+    def _show_tenth(self, entry: Entry) -> None:
+        """One line per tenth of a long phase, so that a log stays short."""
+        tenth = (entry["what"], 10 * entry["done"] // entry["total"] if entry.get("total") else 0)
+        if tenth != self._tenth:
+            self._tenth = tenth
+            say(self._progress.doing)
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def close(self) -> None:
+        pass
+
+
+class TerminalView:
+    """A display of a few lines at the bottom of the terminal; lines that stay scroll above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._progress = Progress(attempt=1)
+        self._live = Live(console=Console(stderr=True), refresh_per_second=4, get_renderable=self._render)
+        self._live.start()
+
+    def begin(self, attempt: int) -> None:
+        self._progress = Progress(attempt, saves_failed=self._progress.saves_failed)
+        if attempt > 1:
+            self.note(f"attempt {attempt}")
+
+    def show(self, entry: Entry) -> None:
+        self._progress = fold(self._progress, entry)
+        if entry.get("kind") != "step" and (line := entry_line(entry, self._progress)):
+            self.note(line)
+
+    def note(self, text: str) -> None:
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _render(self) -> "RenderableType":
+        return render(self._progress)
+
+
+def render(progress: Progress) -> "RenderableType":
+    """The live display: phases, bar with ETA, then speed, quality and cost of the newest record."""
+    from rich.console import Group
+    from rich.text import Text
+
+    lines: list[RenderableType] = [_phase_line(progress)]
+    if progress.doing:
+        lines.append(Text(f"  {progress.doing}"))
+    if progress.total_steps:
+        lines.append(_bar_line(progress, progress.total_steps))
+    if progress.record:
+        lines.extend(Text(f"  {text}", overflow="ellipsis", no_wrap=True) for text in record_texts(progress.record))
+    if progress.saves_failed:
+        lines.append(Text(f"  {progress.saves_failed} saves failed; see `dlrmx status`", style="red"))
+    return Group(*lines)
+
+
+def _phase_line(progress: Progress) -> "RenderableType":
+    from rich.text import Text
+
+    line = Text()
+    for phase in PHASES:
+        line.append(f" {phase} ", style="bold reverse" if phase == progress.phase else "dim")
+    if progress.stopping:
+        line.append("  stopping: saving first; Ctrl-C again kills", style="yellow")
+    return line
+
+
+def _bar_line(progress: Progress, total_steps: int) -> "RenderableType":
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    left = progress.seconds_left
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        " ",
+        ProgressBar(total=total_steps, completed=progress.step, width=40),
+        f"step {progress.step:,} of {total_steps:,}",
+        "" if left is None else f"{format_duration(left)} left",
+    )
+    return line
+
+
+def record_texts(record: Entry) -> list[str]:
+    """A step's record in two lines: quality and speed, then rates and costs."""
+    loss, ne, auc = (format_metric(record.get(key)) for key in ("loss", "ne", "auc"))
+    sent = record.get("bytes") or {}
+    kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sent.items())
+    lr = f"lr {format_rate(record.get('lr_dense'))} dense, {format_rate(record.get('lr_sparse'))} sparse"
+    return [
+        f"loss {loss}  NE {ne}  AUC {auc}  {format_count(record['samples_per_s'])} samples/s",
+        f"{lr}  exchange {format_bytes(sum(sent.values()))} a step and rank ({kinds})"
+        f"  memory {format_bytes(record.get('rss_bytes') or 0)} a rank",
+    ]
+
+
+def entry_line(entry: Entry, progress: Progress) -> str:
+    """One line for an event or record that is worth one; else empty."""
+    if entry.get("kind") == "step":
+        return _step_line(entry, progress)
+    if entry.get("kind") == "evaluation":
+        return f"evaluate {entry['split']} at step {entry['step']:,}: {evaluation_text(entry)}"
+    match entry.get("event"):
+        case "saved":
+            size, seconds = format_bytes(entry["bytes"]), format_duration(entry["seconds"])
+            return f"saved step {entry['step']:,} ({size} in {seconds})"
+        case "save_failed":
+            return f"save of step {entry['step']:,} failed: {entry['reason']}"
+        case "stop_requested":
+            return "stop requested: saving, then stopping"
+        case "failed" if entry.get("primary"):
+            return f"rank {entry.get('rank')} failed at step {entry.get('step')}: {entry.get('message')}"
+        case _:
+            return ""
+
+
+def evaluation_text(entry: Entry) -> str:
+    """Loss, NE and AUC of an evaluation, and the planted optimum where it is known."""
+    optimum = entry.get("optimum_ne")
+    known = "" if optimum is None else f" (planted optimum {format_metric(optimum)})"
+    return (
+        f"loss {format_metric(entry['loss'])}  NE {format_metric(entry['ne'])}{known}"
+        f"  AUC {format_metric(entry['auc'])}  over {entry['rows']:,} rows"
+    )
+
+
+def _step_line(entry: Entry, progress: Progress) -> str:
+    total = "" if progress.total_steps is None else f"/{progress.total_steps}"
+    left = progress.seconds_left
+    sent = sum((entry.get("bytes") or {}).values())
+    parts = [
+        f"step {entry['step']}{total}",
+        f"loss {format_metric(entry.get('loss'))}",
+        f"NE {format_metric(entry.get('ne'))}",
+        f"AUC {format_metric(entry.get('auc'))}",
+        f"lr {format_rate(entry.get('lr_dense'))}",
+        f"{format_count(entry['samples_per_s'])} samples/s",
+        f"exchange {format_bytes(sent)}/step",
+        f"memory {format_bytes(entry.get('rss_bytes') or 0)}",
+        *([] if left is None else [f"{format_duration(left)} left"]),
+    ]
+    return "  ".join(parts)

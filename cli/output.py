@@ -1,0 +1,65 @@
+"""Where things are printed: results on stdout (text or JSON), progress and messages on stderr."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+
+JSON_VERSION = 1
+
+
+def print_result(text: str) -> None:
+    """A result, on stdout."""
+    typer.echo(text)
+
+
+def print_json(**fields: Any) -> None:
+    """A result for programs: one JSON object on stdout that opens with its version."""
+    typer.echo(json.dumps({"version": JSON_VERSION, **fields}, indent=2, allow_nan=False))
+
+
+def say(text: str) -> None:
+    """A message for people, on stderr."""
+    typer.echo(text, err=True)
+
+
+def say_error(text: str) -> None:
+    """An error, on stderr: its first line in red where that is a terminal."""
+    first, newline, rest = text.partition("\n")
+    typer.echo(typer.style("error: ", fg="red", bold=True) + first + newline + rest, err=True)
+
+
+def stderr_is_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> str:
+    """Aligned columns under a header; those named in `right` are set to the right. Plain text, so that it pipes."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    to_right = [name in right for name in header]
+    return "\n".join(_aligned(line, widths, to_right) for line in lines)
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -> str:
+    cells = zip(line, widths, to_right, strict=True)
+    return "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells).rstrip()
+
+
+def pairs(facts: Mapping[str, str]) -> str:
+    """One `name  value` line per fact, values aligned."""
+    width = max(len(name) for name in facts)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in facts.items())
+
+
+def bars(values: Mapping[str, tuple[float, str]], *, width: int = 40) -> str:
+    """One bar per name, as long as its value is of the largest, and the value's text behind it."""
+    largest = max((value for value, _ in values.values()), default=0.0)
+    scale = width / largest if largest > 0 else 0.0
+    name_width = max((len(name) for name in values), default=0)
+    return "\n".join(
+        f"{name.ljust(name_width)}  {('█' * round(value * scale)).ljust(width)}  {text}"
+        for name, (value, text) in values.items()
+    )

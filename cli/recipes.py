@@ -1,0 +1,104 @@
+"""dlrmx recipes: the shipped recipes, what a recipe resolves to, a copy to start from, and the schema for editors."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlrmx.errors import InputError
+
+from . import options
+from .output import print_json, print_result, say, table
+
+if TYPE_CHECKING:
+    from dlrmx.recipe.load import Loaded
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Shipped recipes: list, show, copy; the recipe's schema."
+)
+
+
+@app.command("list")
+def list_recipes(json: options.Json = False) -> None:
+    """List the shipped recipes."""
+    from dlrmx_recipes import shipped
+
+    found = {name: _headline(path) for name, path in shipped().items()}
+    if json:
+        print_json(recipes=[{"name": name, "about": about} for name, about in found.items()])
+    else:
+        print_result(table(["recipe", "about"], list(found.items())))
+
+
+@app.command("show")
+def show_recipe(
+    recipe: options.Recipe,
+    resolved: Annotated[
+        bool, typer.Option("--resolved", help="Print every setting, and what set it: default, file, profile or -s.")
+    ] = False,
+    set_: options.Set = None,
+    cluster: options.Cluster = None,
+    nodes: options.Nodes = None,
+    json: options.Json = False,
+) -> None:
+    """Print a recipe: its file, or every setting as resolved."""
+    import json as json_module
+
+    from dlrmx.recipe.load import find_recipe, load_recipe
+
+    path = find_recipe(recipe)
+    loaded = load_recipe(path, set_ or [], cluster=cluster, nodes=nodes)
+    settings = _settings(loaded)
+    if json:
+        print_json(source=str(path), settings=settings)
+    elif resolved:
+        rows = [(key, json_module.dumps(entry["value"]), entry["from"]) for key, entry in settings.items()]
+        print_result(table(["setting", "value", "from"], rows))
+    else:
+        print_result(path.read_text().rstrip("\n"))
+
+
+@app.command("copy")
+def copy_recipe(
+    recipe: options.Recipe,
+    to: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where to; default: ./RECIPE.yaml.")] = None,
+) -> None:
+    """Copy a recipe, as a file to edit."""
+    from dlrmx.recipe.load import find_recipe
+
+    source = find_recipe(recipe)
+    target = to or Path(source.name)
+    try:
+        with target.open("x") as file:
+            file.write(source.read_text())
+    except FileExistsError:
+        raise InputError(f"{target} exists already", hint="Give another file name.") from None
+    say(f"copied to {target}; next: dlrmx check {target}")
+
+
+@app.command("schema")
+def show_schema() -> None:
+    """Print the recipe's JSON Schema, for editors."""
+    import json
+
+    from dlrmx.recipe.reference import json_schema
+
+    print_result(json.dumps(json_schema(), indent=2))
+
+
+def _headline(path: Path) -> str:
+    """The first line of a recipe's header."""
+    first = path.read_text().partition("\n")[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def _settings(loaded: "Loaded") -> dict[str, dict[str, Any]]:
+    """Every setting by dotted key: its value and what set it."""
+    from dlrmx.recipe.tree import leaves
+
+    recipe = {key: value for key, value in leaves(loaded.recipe) if not key.startswith(("cluster", "defaults"))}
+    profile = {f"cluster.{key}": value for key, value in leaves(loaded.profile)}
+    return {
+        key: {"value": value, "from": loaded.origins.get(key, "default")}
+        for key, value in {**recipe, **profile}.items()
+    }

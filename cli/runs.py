@@ -1,0 +1,120 @@
+"""The verbs on runs: runs, status, watch, logs, report, cancel. All of them read the run's files only."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dlrmx.errors import InputError
+
+from . import options
+from .output import print_json, print_result, say, table
+
+if TYPE_CHECKING:
+    from dlrmx.runs.layout import AttemptPaths, RunPaths
+
+
+def runs(json: options.Json = False) -> None:
+    """List the runs known here, newest first."""
+    from dlrmx.runs.registry import all_runs
+    from dlrmx.runs.state import run_state
+
+    from .summary import run_row, state_json
+
+    found = [run_state(run) for run in all_runs(_local_root())]
+    if json:
+        print_json(runs=[state_json(state) for state in found])
+    elif found:
+        print_result(
+            table(["run", "state", "step", "age", "path"], [run_row(state) for state in found], right=["step"])
+        )
+    else:
+        say("no runs yet; begin with: dlrmx train quickstart")
+
+
+def status(run: options.Run = None, json: options.Json = False) -> None:
+    """Show what a run is doing, or how it ended."""
+    from dlrmx.runs.state import run_state
+
+    from .summary import newest_evaluation, state_json, status_text
+
+    paths = find(run)
+    state = run_state(paths)
+    evaluation = newest_evaluation(paths)
+    if json:
+        print_json(**state_json(state), evaluation=evaluation)
+    else:
+        print_result(status_text(paths, state, evaluation))
+
+
+def watch(run: options.Run = None) -> None:
+    """Follow a live run; Ctrl-C leaves it running."""
+    from dlrmx.runs.state import run_state
+
+    from .follow import watch_run
+    from .summary import newest_evaluation, status_text
+
+    paths = find(run)
+    watch_run(paths)
+    state = run_state(paths)
+    if state.ended:
+        print_result(status_text(paths, state, newest_evaluation(paths)))
+
+
+def logs(
+    run: options.Run = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows, until the run ends.")] = False,
+) -> None:
+    """Print the log of a run's newest attempt."""
+    from .follow import follow_logs, log_files
+
+    paths = find(run)
+    if follow:
+        follow_logs(paths, print_result)
+        return
+    for file in log_files(_newest_attempt(paths)):
+        print_result(file.read_text(errors="replace").rstrip("\n"))
+
+
+def report(runs: options.Runs = None, json: options.Json = False) -> None:
+    """Compare runs by their newest evaluation on each split."""
+    from .report import report_rows, report_table
+
+    wanted: list[str | None] = [*runs] if runs else [None]
+    rows = [row for text in wanted for row in report_rows(find(text))]
+    if json:
+        print_json(evaluations=rows)
+    elif rows:
+        print_result(report_table(rows))
+    else:
+        say("no evaluations yet; see: dlrmx status")
+
+
+def cancel(run: options.Run = None) -> None:
+    """Ask a live run to save and stop; it can be resumed."""
+    from dlrmx.launch.submit import cancel as cancel_run
+
+    paths = find(run)
+    cancel_run(paths)
+    say(f"{paths.name} saves and stops; follow it with: dlrmx watch {paths.name}")
+
+
+def find(run: str | None) -> "RunPaths":
+    """The run that the words mean; those in ./runs are found even where the registry does not know them."""
+    from dlrmx.runs.registry import find_run
+
+    return find_run(run, _local_root())
+
+
+def _local_root() -> Path:
+    """Where runs of the local profile lie."""
+    from dlrmx.recipe.clusters import find_profile
+
+    return Path(find_profile("local").root)
+
+
+def _newest_attempt(run: "RunPaths") -> "AttemptPaths":
+    attempts = run.attempts()
+    if not attempts:
+        raise InputError(f"run {run.name} has not begun yet", hint=f"follow it with: dlrmx watch {run.name}")
+    return attempts[-1]

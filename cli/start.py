@@ -1,0 +1,211 @@
+"""From a recipe to a job that can be submitted: load, prepare, plan, spec. Nothing is started here."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlrmx.errors import InputError, Problem
+
+from .live import View, open_view
+from .output import say
+
+if TYPE_CHECKING:
+    from dlrmx.data.manifest import Manifest
+    from dlrmx.launch.job import JobSpec
+    from dlrmx.plan.shards import Plan
+    from dlrmx.recipe.load import Loaded
+    from dlrmx.recipe.schema import Recipe
+    from dlrmx.runs.layout import RunPaths
+
+
+def load(
+    recipe: str, overrides: Sequence[str] | None, cluster: str | None = None, nodes: int | None = None
+) -> "Loaded":
+    """The recipe that the words mean, resolved; where a shipped one was taken, stderr says so."""
+    from dlrmx.recipe.load import find_recipe, load_recipe
+
+    path = find_recipe(recipe)
+    if str(path) != recipe:
+        say(f"recipe {path}")
+    return load_recipe(path, overrides or [], cluster=cluster, nodes=nodes)
+
+
+def root_of(loaded: "Loaded") -> Path:
+    """Where runs and prepared data of this recipe go."""
+    return Path(loaded.profile.root)
+
+
+def prepare(loaded: "Loaded", view: View) -> Path:
+    """The recipe's prepared data, made now where they are not there."""
+    from dlrmx.data.prepare import prepare as prepare_data
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        view.show({"event": "progress", "phase": "prepare", "what": what, "done": done, "total": total})
+
+    return prepare_data(loaded.recipe, root_of(loaded), progress=progress)
+
+
+def known_facts(loaded: "Loaded") -> "Manifest | None":
+    """Facts of the prepared data, None where nothing is prepared."""
+    from dlrmx.data.manifest import read_manifest
+    from dlrmx.data.prepare import prepared_path
+
+    path = prepared_path(loaded.recipe, root_of(loaded))
+    return read_manifest(path) if path.is_dir() else None
+
+
+def plan(loaded: "Loaded", facts: "Manifest | None") -> "Plan":
+    """The plan that a job of this recipe would follow: the planner's, or the recipe's plan file."""
+    from dlrmx.plan.load import load_plan
+    from dlrmx.plan.planner import make_plan
+    from dlrmx.recipe.clusters import rank_memory_bytes, world_size
+
+    recipe, world = loaded.recipe, world_size(loaded.profile)
+    if recipe.sharding.plan != "auto":
+        return load_plan(Path(recipe.sharding.plan), recipe, world)
+    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(loaded.profile), facts=facts)
+
+
+def prepare_and_plan(loaded: "Loaded", view: View) -> "Plan":
+    """Prepare the data where they are not, and plan with their facts."""
+    from dlrmx.data.manifest import read_manifest
+
+    view.show({"event": "phase", "phase": "prepare"})
+    path = prepare(loaded, view)
+    view.show({"event": "phase", "phase": "plan"})
+    return plan(loaded, read_manifest(path))
+
+
+def check_data(loaded: "Loaded") -> None:
+    """Raises InputError for all that the data and the plan could do to the start of a run; reads every prepared byte."""
+    from dlrmx.data.manifest import verify
+
+    with open_view() as view:
+        path = prepare(loaded, view)
+    plan(loaded, verify(path))
+
+
+def job(
+    loaded: "Loaded",
+    run: str,
+    *,
+    planned: "Plan | None",
+    resume: dict[str, int | None] | None = None,
+    evaluate: dict[str, str] | None = None,
+) -> "JobSpec":
+    """The job of one run. The profile is written into its recipe, so that a resume finds what it ran on."""
+    from dlrmx import __version__
+    from dlrmx.launch.job import JobSpec
+    from dlrmx.recipe.load import dump_recipe
+
+    inline = loaded.profile.model_dump(mode="json", exclude_unset=True)
+    return JobSpec(
+        dlrmx=__version__,
+        run=run,
+        root=loaded.profile.root,
+        recipe=dump_recipe(loaded.recipe.model_copy(update={"cluster": inline})),
+        profile=loaded.profile.model_dump(mode="json"),
+        plan_hash=planned.hash if planned else None,
+        resume=resume,
+        evaluate=evaluate,
+    )
+
+
+def newest_recipe(run: "RunPaths") -> "Recipe":
+    """The recipe of a run's newest attempt."""
+    from dlrmx.recipe.load import read_frozen
+
+    return read_frozen(_frozen_recipe(run))
+
+
+def next_name(loaded: "Loaded") -> str:
+    """The name that the next run of this recipe would get."""
+    from dlrmx.runs.claim import next_name as next_of
+
+    return next_of(root_of(loaded), loaded.recipe.name)
+
+
+def load_for_checkpoint(path: Path) -> "Loaded":
+    """The recipe that wrote a checkpoint, from the run that it lies in."""
+    from dlrmx.checkpoint.manifest import read_manifest
+    from dlrmx.recipe.load import load_recipe
+    from dlrmx.runs.layout import RunPaths
+
+    run = RunPaths(path.parent.parent)
+    recipe = run.attempt(read_manifest(path).attempt).recipe
+    if not recipe.is_file():
+        raise InputError(f"{path}: the recipe that wrote it is not there ({recipe})", hint="name a run's checkpoint")
+    return load_recipe(recipe, [_root_setting(run)])
+
+
+def load_again(run: "RunPaths", overrides: Sequence[str] | None, cluster: str | None, nodes: int | None) -> "Loaded":
+    """The newest attempt's recipe, with changes. Raises InputError where they or the run's state allow no resume."""
+    from dlrmx.recipe.load import load_recipe, read_frozen
+
+    frozen = _frozen_recipe(run)
+    before = read_frozen(frozen)
+    loaded = load_recipe(frozen, [*(overrides or []), _root_setting(run)], cluster=cluster, nodes=nodes)
+    _refuse_fixed(before, loaded.recipe)
+    _refuse_live_or_done(run, before, loaded.recipe)
+    return loaded
+
+
+def check_checkpoint(run: "RunPaths", from_step: int | None) -> None:
+    """Raises InputError where that of `from_step` (None: any) is not good. A run that never saved begins anew."""
+    from dlrmx.checkpoint.retain import newest_good
+
+    if from_step is not None:
+        _check_step(run, from_step)
+        return
+    good, reasons = newest_good(run)
+    if good is None and reasons:
+        raise InputError("\n".join([f"no checkpoint of {run.name} is good; nothing was started", *reasons]))
+
+
+def _root_setting(run: "RunPaths") -> str:
+    """The run's root is where it lies now, wherever it was made. Quoted: it is read as YAML."""
+    return f"cluster.root={json.dumps(str(run.dir.parent))}"
+
+
+def _frozen_recipe(run: "RunPaths") -> Path:
+    """The newest attempt's recipe; one that was killed at its very start may have none."""
+    for attempt in reversed(run.attempts()):
+        if attempt.recipe.is_file():
+            return attempt.recipe
+    raise InputError(
+        f"run {run.name} never began: there is nothing to resume", hint="start it anew: dlrmx train RECIPE"
+    )
+
+
+def _refuse_fixed(before: "Recipe", after: "Recipe") -> None:
+    from dlrmx.recipe.fingerprint import changed_fixed
+
+    hint = "start a new run; train.init_from takes this run's weights along"
+    if changed := changed_fixed(before, after):
+        raise InputError([Problem(f"a resume cannot change {change}", hint=hint) for change in changed])
+
+
+def _refuse_live_or_done(run: "RunPaths", before: "Recipe", after: "Recipe") -> None:
+    from dlrmx.runs.claim import is_live
+    from dlrmx.runs.state import run_state
+
+    if is_live(run):
+        raise InputError(f"run {run.name} is running already", hint=f"follow it with: dlrmx watch {run.name}")
+    if run_state(run).state == "done" and before.train.stop == after.train.stop:
+        unit, length = next(iter(after.train.stop.model_dump().items()))
+        hint = f"train longer: dlrmx resume {run.name} -s train.stop.{unit}={2 * length}"
+        raise InputError(f"run {run.name} is done already ({unit}: {length:,})", hint=hint)
+
+
+def _check_step(run: "RunPaths", step: int) -> None:
+    from dlrmx.checkpoint.retain import list_checkpoints
+    from dlrmx.checkpoint.verify import problems
+
+    steps = [info.step for info in list_checkpoints(run) if info.kind == "checkpoint"]
+    if step not in steps:
+        raise InputError(
+            f"run {run.name} has no checkpoint of step {step}", hint=f"it has: {', '.join(map(str, steps))}"
+        )
+    if wrong := problems(run.checkpoint(step)):
+        raise InputError("\n".join([f"the checkpoint of step {step} is damaged", *wrong]))

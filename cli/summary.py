@@ -1,0 +1,126 @@
+"""What is said of a run at rest: its state, how it ended, what to do next."""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dlrmx.units import format_duration
+
+from .live import evaluation_text
+
+if TYPE_CHECKING:
+    from dlrmx.runs.layout import RunPaths
+    from dlrmx.runs.state import RunState
+
+LOG_LINES = 15
+
+
+def state_json(state: "RunState") -> dict[str, Any]:
+    """A run's state for programs; docs/cli.md lists the keys."""
+    from dataclasses import asdict
+
+    return {**asdict(state), "dir": str(state.dir)}
+
+
+def run_row(state: "RunState") -> list[str]:
+    """run, state, step, age, path."""
+    age = format_duration(max(time.time() - state.created, 0.0))
+    return [state.name, _state_words(state), _steps(state), age, str(state.dir)]
+
+
+def newest_evaluation(run: "RunPaths") -> Mapping[str, Any] | None:
+    """The run's newest evaluation record; None before the first."""
+    from dlrmx.runs.records import read_records
+
+    evaluations = (record for record in reversed(read_records(run)) if record["kind"] == "evaluation")
+    return next(evaluations, None)
+
+
+def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] | None) -> str:
+    """The state and what is wrong on the first line; then cause, quality, checkpoint, place, next command."""
+    phase = f"  {state.phase}" if state.phase and not state.ended else ""
+    lines = [f"{state.name}: {_state_words(state)}{phase}  step {_steps(state)}  attempt {state.attempt}"]
+    lines.extend(_failed_save(run, state))
+    if state.first_cause:
+        lines.append(f"first cause  {state.first_cause}")
+    if state.reason:
+        lines.append(f"gave up      {state.reason}")
+    if evaluation:
+        split, step = evaluation["split"], evaluation["step"]
+        lines.append(f"evaluation   {split} at step {step:,}: {evaluation_text(evaluation)}")
+    lines.append(f"checkpoint   {_checkpoint(run, state)}")
+    lines.append(f"path         {state.dir}")
+    lines.append(f"next         {'  |  '.join(_next(state))}")
+    return "\n".join(lines)
+
+
+def done_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] | None) -> str:
+    """What a finished run has to show: quality, checkpoint, next commands."""
+    lines = [f"{state.name} is done at step {state.step or 0:,}"]
+    if evaluation:
+        lines.append(f"{evaluation['split']}: {evaluation_text(evaluation)}")
+    lines.append(f"checkpoint: {_checkpoint(run, state)}")
+    return "\n".join([*lines, "next:", *(f"  {command}" for command in _next(state))])
+
+
+def stopped_text(state: "RunState") -> str:
+    """How to go on with a run that was stopped."""
+    at = "nothing was trained yet" if state.checkpoint is None else f"saved at step {state.checkpoint:,}"
+    return f"{at}, resume with: dlrmx resume {state.name}"
+
+
+def failure_text(run: "RunPaths", state: "RunState") -> str:
+    """The first cause first, then the log's last lines, then what to try."""
+    cause = state.first_cause
+    lines = [f"{state.name} {state.state}: {cause if cause else 'no cause was written down'}"]
+    if state.reason:
+        lines.append(f"gave up: {state.reason}")
+    if tail := _log_tail(run):
+        lines += ["last lines of the log:", *(f"  | {line}" for line in tail)]
+    return "\n".join([*lines, "what to try:", *(f"  {command}" for command in _next(state))])
+
+
+def _state_words(state: "RunState") -> str:
+    """The state, and failed saves: they are easily missed while training goes on."""
+    failed = state.saves_failed
+    return state.state + (f", {failed} save{'s' if failed > 1 else ''} FAILED" if failed else "")
+
+
+def _steps(state: "RunState") -> str:
+    step = f"{state.step or 0:,}"
+    return step if state.total_steps is None else f"{step} of {state.total_steps:,}"
+
+
+def _checkpoint(run: "RunPaths", state: "RunState") -> str:
+    return "none yet" if state.checkpoint is None else str(run.checkpoint(state.checkpoint))
+
+
+def _failed_save(run: "RunPaths", state: "RunState") -> list[str]:
+    from dlrmx.runs.events import read_events
+
+    if not state.saves_failed:
+        return []
+    last = read_events(run.attempts()[-1], "save_failed")[-1]
+    return [f"failed save  step {last['step']:,}: {last['reason']}"]
+
+
+def _next(state: "RunState") -> list[str]:
+    """Commands that make sense now."""
+    name = state.name
+    match state.state:
+        case "created" | "running" | "stopping":
+            return [f"dlrmx watch {name}", f"dlrmx cancel {name}"]
+        case "done":
+            return [f"dlrmx report {name}", f"dlrmx evaluate {name}", f"dlrmx checkpoints list {name}"]
+        case "stopped":
+            return [f"dlrmx resume {name}", f"dlrmx report {name}"]
+        case _:
+            return [f"dlrmx logs {name}", f"dlrmx resume {name}"]
+
+
+def _log_tail(run: "RunPaths") -> list[str]:
+    from .follow import log_files
+
+    attempts = run.attempts()
+    files = log_files(attempts[-1]) if attempts else []
+    return [line for file in files for line in file.read_text(errors="replace").splitlines()[-LOG_LINES:]]

@@ -1,0 +1,68 @@
+"""The verbs that train: train, resume, evaluate."""
+
+from typing import Annotated
+
+import typer
+
+from . import options
+from .output import print_result
+
+
+def train(
+    recipe: options.Recipe,
+    set_: options.Set = None,
+    cluster: options.Cluster = None,
+    nodes: options.Nodes = None,
+    name: options.Name = None,
+    detach: options.Detach = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Train a recipe, as a new run. Ctrl-C saves and stops; a second one kills."""
+    from . import attached, start
+
+    loaded = start.load(recipe, set_, cluster, nodes)
+    if dry_run:
+        print_result(attached.dry_run(loaded, name or start.next_name(loaded)))
+        return
+    raise typer.Exit(attached.train(loaded, name, detach=detach, json=json))
+
+
+def resume(
+    run: options.Run = None,
+    from_step: Annotated[
+        int | None,
+        typer.Option(
+            "--from", metavar="STEP", min=0, help="Go on from this step's checkpoint; later ones are kept aside."
+        ),
+    ] = None,
+    set_: options.Set = None,
+    cluster: options.Cluster = None,
+    nodes: options.Nodes = None,
+    detach: options.Detach = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Go on with a run from its newest good checkpoint."""
+    from . import attached, runs, start
+
+    paths = runs.find(run)
+    loaded = start.load_again(paths, set_, cluster, nodes)
+    start.check_checkpoint(paths, from_step)
+    if dry_run:
+        print_result(attached.dry_run(loaded, paths.name, resume={"from_step": from_step}))
+        return
+    raise typer.Exit(attached.resume(loaded, paths, from_step, detach=detach, json=json))
+
+
+def evaluate(
+    target: options.RunOrCheckpoint,
+    split: Annotated[str, typer.Option("--split", metavar="SPLIT", help="train, validation or test.")] = "test",
+    json: options.Json = False,
+) -> None:
+    """Evaluate a checkpoint on a split, as a run of its own."""
+    from . import attached, checkpoints, start
+
+    path = checkpoints.find_checkpoint(target)
+    loaded = start.load_for_checkpoint(path)
+    raise typer.Exit(attached.evaluate(loaded, path, split, json=json))
