@@ -44,7 +44,7 @@ class Reference:
         weights = {name: table.to(self.dtype, copy=True).requires_grad_() for name, table in self.tables.items()}
         loss = self._loss(self._logits(batch, weights), batch)
         self.dense_optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         for group in self.dense_optimizer.param_groups:
             group["lr"] = self.recipe.optimizer.dense.lr * lr_factor
         self.dense_optimizer.step()
