@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dlrmx import __version__
+from dlrmx.checkpoint.manifest import read_manifest
 from dlrmx.errors import InputError, UnknownRun
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.stopping import StopRequested
@@ -17,7 +18,7 @@ from dlrmx.recipe.clusters import Profile, rank_memory_bytes, world_size
 from dlrmx.recipe.load import read_frozen
 from dlrmx.recipe.schema import Recipe
 from dlrmx.runs.events import append_event
-from dlrmx.runs.layout import STEP_DIR, AttemptPaths, RunPaths
+from dlrmx.runs.layout import AttemptPaths, RunPaths
 from dlrmx.runs.run_file import write_aside
 
 PROGRESS_EVERY_S = 0.5
@@ -53,7 +54,7 @@ def write_inputs(
         "dlrmx": __version__,
         "world": plan.world,
         "checkpoint": None if checkpoint is None else str(checkpoint),
-        "from_step": step_of(checkpoint),
+        "from_step": 0 if checkpoint is None else read_manifest(checkpoint).step,
         "plan_hash": plan.hash,
         "data": str(data),
         "evaluate": spec.evaluate,
@@ -65,20 +66,14 @@ def write_inputs(
 
 def job_plan(recipe: Recipe, profile: Profile, data: Path) -> Plan:
     """The plan of a job over prepared data: from the recipe's plan file, or made. Raises InputError."""
-    from dlrmx.data.manifest import read_manifest
+    from dlrmx.data import manifest
     from dlrmx.plan.load import load_plan
     from dlrmx.plan.planner import make_plan
 
     world = world_size(profile)
     if recipe.sharding.plan != "auto":
         return load_plan(Path(recipe.sharding.plan), recipe, world)
-    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(profile), facts=read_manifest(data))
-
-
-def step_of(checkpoint: Path | None) -> int:
-    """The step that a checkpoint's folder names; 0 without one."""
-    match = STEP_DIR.match(checkpoint.name) if checkpoint else None
-    return int(match[1]) if match else 0
+    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(profile), facts=manifest.read_manifest(data))
 
 
 def _prepare(recipe: Recipe, root: Path, attempt: AttemptPaths, stop_asked: Callable[[], bool]) -> Path:
@@ -99,22 +94,30 @@ def _prepare(recipe: Recipe, root: Path, attempt: AttemptPaths, stop_asked: Call
 
 def _checkpoint(spec: JobSpec, attempt: AttemptPaths) -> Path | None:
     """What to start from: the one asked for, else the newest good one; None to start at step 0."""
-    from dlrmx.checkpoint.retain import newest_good, set_aside
-    from dlrmx.checkpoint.verify import problems
+    from dlrmx.checkpoint.retain import newest_good
 
     if spec.evaluate is not None:
         return Path(spec.evaluate["checkpoint"])
     run = RunPaths(attempt.dir.parent.parent)
     # Later attempts of this job go on from what the first one reached.
     if spec.from_step is not None and attempt.number == spec.after_attempt + 1:
-        asked = run.checkpoint(spec.from_step)
-        if not asked.is_dir():
-            raise UnknownRun(f"run {run.name} has no checkpoint at step {spec.from_step:,}")
-        if damage := problems(asked):
-            raise InputError(f"the checkpoint at step {spec.from_step:,} is damaged: {'; '.join(damage)}")
-        set_aside(run, spec.from_step, attempt.number)
+        _go_back(run, spec.from_step, attempt)
     newest, reasons = newest_good(run)
     if newest is None and reasons:
         hint = "`dlrmx train` starts a new run; this one is left as it is"
         raise InputError(f"no checkpoint of run {run.name} is good:\n" + "\n".join(reasons), hint=hint)
     return newest
+
+
+def _go_back(run: RunPaths, step: int, attempt: AttemptPaths) -> None:
+    """Set the checkpoints above `step` aside, so that the one at `step` is the newest. It must be good."""
+    from dlrmx.checkpoint.retain import list_checkpoints, set_aside
+    from dlrmx.checkpoint.verify import problems
+
+    found = [info.path for info in list_checkpoints(run) if info.kind == "checkpoint" and info.step == step]
+    if not found:
+        hint = f"`dlrmx checkpoints list {run.name}` shows what there is"
+        raise UnknownRun(f"run {run.name} has no checkpoint at step {step:,}", hint=hint)
+    if damage := problems(found[0]):
+        raise InputError(f"the checkpoint at step {step:,} is damaged:\n" + "\n".join(damage))
+    set_aside(run, step, attempt.number)

@@ -20,15 +20,15 @@ from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import AttemptPaths, RunPaths
 from dlrmx.runs.run_file import read_run, write_run
 
-RUN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # Readers look whether a run is live by taking its lock for a moment; a node process waits that out.
 LOCK_PATIENCE_S = 2.0
 
 
 def next_name(root: Path, recipe_name: str) -> str:
     """The name that `create_run` would take now: <recipe_name>-<n>, one above the highest in `root`."""
-    pattern = re.compile(re.escape(recipe_name) + r"-(\d+)$")
-    numbers = [int(match[1]) for path in root.glob(f"{recipe_name}-*") if (match := pattern.match(path.name))]
+    pattern = re.compile(re.escape(recipe_name) + r"-(\d+)")
+    numbers = [int(match[1]) for path in root.glob(f"{recipe_name}-*") if (match := pattern.fullmatch(path.name))]
     return f"{recipe_name}-{max(numbers, default=0) + 1}"
 
 
@@ -37,7 +37,7 @@ def create_run(root: Path, recipe_name: str, name: str | None, fingerprint: str)
 
     Raises InputError where `name` is taken or unfit, or `root` cannot be written.
     """
-    if name is not None and not RUN_NAME.match(name):
+    if name is not None and not RUN_NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot name a run", hint="letters, digits, '.', '_' and '-', at most 63 in all")
     try:
         root.mkdir(parents=True, exist_ok=True)

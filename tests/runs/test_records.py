@@ -1,0 +1,42 @@
+from pathlib import Path
+
+from dlrmx.runs.events import append_event
+from dlrmx.runs.layout import AttemptPaths, RunPaths
+from dlrmx.runs.records import append_record, read_records
+
+
+def attempt_of(run: RunPaths, number: int, begin: int | None, steps: list[int]) -> AttemptPaths:
+    attempt = run.attempt(number)
+    attempt.dir.mkdir(parents=True)
+    if begin is not None:
+        append_event(attempt, "begin", step=begin)
+    for step in steps:
+        append_record(attempt, kind="step", step=step, loss=number + step / 100)
+    return attempt
+
+
+def test_a_later_attempt_voids_what_it_repeats(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    attempt_of(run, 1, 0, [10, 20, 30])
+    attempt_of(run, 2, 20, [30, 40])
+    attempt_of(run, 3, None, [])
+    kept = [(record["attempt"], record["step"]) for record in read_records(run)]
+    assert kept == [(1, 10), (1, 20), (2, 30), (2, 40)]
+
+
+def test_going_back_to_an_early_step_voids_all_above_it(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    attempt_of(run, 1, 0, [10, 20])
+    attempt_of(run, 2, 20, [30])
+    attempt_of(run, 10, 0, [10])
+    assert [(record["attempt"], record["step"]) for record in read_records(run)] == [(10, 10)]
+
+
+def test_torn_records_are_skipped(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    attempt = attempt_of(run, 1, 0, [10])
+    with attempt.records.open("a") as file:
+        file.write('{"kind": "step", "step": 2')
+    append_record(attempt, kind="evaluation", step=10, auc=None)
+    kinds = [record["kind"] for record in read_records(run)]
+    assert kinds == ["step", "evaluation"]

@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+
+from dlrmx.errors import UnknownRun
+from dlrmx.runs.layout import RunPaths
+from dlrmx.runs.run_file import read_run, update_run, write_run
+
+
+def test_fields_change_and_the_others_stay(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    write_run(run, {"version": 1, "state": "created", "name": "a"})
+    update_run(run, state="running", attempt=2)
+    assert read_run(run) == {"version": 1, "state": "running", "name": "a", "attempt": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunPaths(tmp_path)
+    write_run(run, {"version": 1, "state": "created"})
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space"):
+        update_run(run, state="running")
+    assert read_run(run)["state"] == "created"
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", '{"version": 2}', '{"version": 1'])
+def test_what_is_no_run_file_is_no_run(tmp_path: Path, text: str | None) -> None:
+    run = RunPaths(tmp_path)
+    if text is not None:
+        run.run.write_text(text)
+    with pytest.raises(UnknownRun, match="no run at"):
+        read_run(run)
