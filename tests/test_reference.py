@@ -76,7 +76,7 @@ class TorchModel:
                 vectors = vectors / torch.from_numpy(np.maximum(bags.lengths, 1))[:, None]
             pooled.append(vectors)
         logits = self.model(torch.from_numpy(batch.dense), pooled)
-        loss = nn.BCEWithLogitsLoss()(logits, torch.from_numpy(batch.labels))
+        loss: torch.Tensor = nn.BCEWithLogitsLoss()(logits, torch.from_numpy(batch.labels))
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         torch.autograd.backward(loss)

@@ -113,7 +113,7 @@ def _enough_memory(ask: Ask, search: Search) -> int:
             enough = middle
         else:
             too_few = middle
-    return enough
+    return enough + enough // 100  # shown with three digits, it must still suffice
 
 
 def _smaller(ask: Ask) -> Iterator[tuple[str, Ask]]:

@@ -97,14 +97,14 @@ def _column_problems(name: str, dim: int, constraint: TableSharding) -> list[Pro
     return [Problem(what, key=f"sharding.tables.{name}.{key}", hint=hint)]
 
 
-def choose(demand: Demand, ask: Ask, *, large_bytes: float, replicate: bool) -> Kind:
+def choose(demand: Demand, ask: Ask, *, large_bytes: float) -> Kind:
     """The best type that the table may take, cut where it holds more than `large_bytes`.
 
     data_parallel where the all-reduce of its gradient, 2 (W - 1) / W x rows x dim, moves less per rank than its
     features' vectors there and back, 2 (W - 1) / W x (batch / W) x dim for each.
     """
     rows, world = demand.table.rows, ask.world
-    small = replicate and world > 1 and rows * world < ask.recipe.train.batch * len(demand.pooling)
+    small = world > 1 and rows * world < ask.recipe.train.batch * len(demand.pooling)
     large = demand.stored_bytes > large_bytes and rows >= world
     cutting: tuple[Kind, ...] = ("row_wise", "column_wise", "table_wise")
     whole: tuple[Kind, ...] = ("table_wise", "row_wise", "column_wise")

@@ -9,7 +9,8 @@ from dlrmx.plan.validate import plan_problems
 from dlrmx.recipe.schema import Recipe
 
 # A table larger than this part of a rank's fair share is cut; the next smaller part is tried where memory does not
-# suffice. At 0 all tables are cut and none is replicated: the most even plan that the constraints allow.
+# suffice. At 0 all are cut: the most even plan that the constraints allow. (Replicas stay: a replicated table and its
+# gradient take less than the exchange buffers that it saves.)
 FAIR_SHARES = (1.0, 0.5, 0.25, 0.0)
 
 
@@ -33,7 +34,7 @@ def search(ask: Ask) -> Plan | Overflow:
     fair_share_bytes = sum(demand.stored_bytes for demand in demands) / ask.world
     for part in FAIR_SHARES:
         large_bytes = part * fair_share_bytes
-        kinds = [choose(demand, ask, large_bytes=large_bytes, replicate=part > 0) for demand in demands]
+        kinds = [choose(demand, ask, large_bytes=large_bytes) for demand in demands]
         cuts = [demand.cut(kind, world=ask.world) for demand, kind in zip(demands, kinds, strict=True)]
         placed = place(demands, cuts, ask, free_bytes=free_bytes)
         if not isinstance(placed, Overflow):
