@@ -1,9 +1,9 @@
 """Keyed bijections of [0, size) ("feistel-v1"): they spread ids over a table's rows, and shuffle the order of samples.
 
-x < size has `bits` = (size - 1).bit_length() bits: the low ceil(bits / 2) are r, the others l. Rounds 0 to 5, in turn:
-even ones l ^= F(r), odd ones r ^= F(l), where F(h) is the top half of mix64(h + key + (round + 1) * 0x9E3779B97F4A7C15),
-cut to the width of its target. A result that is not below size goes through the rounds again (cycle walking), less than
-twice on average. So a position is mapped alone: nothing is stored, and a rank computes its own rows only.
+x < size has `bits` = (size - 1).bit_length() bits: the low ceil(bits / 2) are r, the others l. Rounds 0 to 5 in turn,
+even ones l ^= F(r), odd ones r ^= F(l), where F(h) is mix64(h + key + (round + 1) * 0x9E3779B97F4A7C15) >> 32, cut to
+the width of its target. A result that is not below size goes through the rounds again (cycle walking), less than twice
+on average. So a position is mapped alone: nothing is stored, and a rank computes its own rows only.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def restore_ids(ids: Int64s, rows: int) -> Int64s:
 
 
 def permute(values: Int64s, size: int, key: int, *, inverse: bool = False) -> Int64s:
-    """The image of each value (in [0, size)) under the bijection of `key`, or of its inverse; same shape as `values`."""
+    """The image of each value (in [0, size)) under the bijection of `key`, or its inverse; same shape as `values`."""
     bits = (size - 1).bit_length()
     rounds = range(ROUNDS - 1, -1, -1) if inverse else range(ROUNDS)
     shuffled = _walk(values.astype(np.uint64).ravel(), bits, key, rounds)
@@ -55,7 +55,7 @@ def _walk(values: NDArray[np.uint64], bits: int, key: int, rounds: range) -> NDA
 
 
 def _scramble(halves: NDArray[np.uint64], bits: int, constant: int) -> NDArray[np.uint64]:
-    """F of each half of `bits` bits. Where there are more halves than values of one, F is computed once for each value."""
+    """F of each half of `bits` bits. Where halves outnumber the values they can have, F is computed once per value."""
     if len(halves) > 1 << bits:
         every = np.arange(1 << bits, dtype=np.uint64)
         return _scramble(every, bits, constant)[halves.astype(np.intp)]

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dlrmx.recipe.schema import Split as SplitSettings
 from dlrmx.data.hashing import UInt64s, mix64
+from dlrmx.recipe.schema import Split as SplitSettings
 
 SPLIT_HASH = "hash-split-v1"
 SplitName = Literal["train", "validation", "test"]

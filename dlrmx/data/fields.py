@@ -1,0 +1,222 @@
+"""Columns of a table as numbers, or as bags of values: parsed, checked, each error by file and row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+from numpy.typing import NDArray
+
+from dlrmx.data.tables import Place
+from dlrmx.errors import InputError, Problem
+from dlrmx.recipe.schema import Dense, Feature, Label
+
+Float64s = NDArray[np.float64]
+Int64s = NDArray[np.int64]
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a batch, and where it stands. `rows`: the row of each value, where it has several (or none)."""
+
+    name: str
+    values: pa.Array
+    place: Place
+    rows: Int64s | None = None
+
+    def refuse(self, what: str, hint: str = "") -> InputError:
+        """The error for the column as a whole, by file and column."""
+        return InputError([Problem(what, where=str(self.place.file), key=self.name, hint=hint)])
+
+    def error(self, position: int, what: str, hint: str = "") -> InputError:
+        """The error for one value, by file, row and column."""
+        row = position if self.rows is None else int(self.rows[position])
+        return InputError([Problem(what, where=self.place.at(row), key=self.name, hint=hint)])
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def numbers(column: Column, missing: Sequence[str]) -> Float64s:
+    """Each value as a float64; NaN where it is missing. Raises InputError for what is no finite number."""
+    values = column.values
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    text = _is_text(values.type)
+    if text:
+        parsed = _parse_numbers(column, _without(values.cast(pa.string()), missing))
+    elif _is_number(values.type) or pa.types.is_decimal(values.type):
+        parsed = values.cast(pa.float64(), safe=False)
+    else:
+        raise column.refuse(f"holds {values.type}, not numbers")
+    found: Float64s = parsed.to_numpy(zero_copy_only=False).astype(np.float64)
+    # A NaN in a column of floats is how many writers say missing; a text must be named in data.missing.
+    bad = np.isinf(found) | (np.isnan(found) & parsed.is_valid().to_numpy(zero_copy_only=False) & text)
+    if bad.any():
+        position = int(np.argmax(bad))
+        raise column.error(position, f"{values[position].as_py()!r} is not a finite number", _NAME_MISSING)
+    return found
+
+
+_NAME_MISSING = "If it means a missing value, name it in data.missing."
+
+
+def labels(column: Column, label: Label, missing: Sequence[str]) -> NDArray[np.float32]:
+    """0 or 1 for each row."""
+    values = numbers(column, missing)
+    bad = np.isnan(values)
+    if bad.any():
+        raise column.error(int(np.argmax(bad)), "the label is missing")
+    if label.threshold is not None:
+        return (values >= label.threshold).astype(np.float32)
+    bad = (values != 0) & (values != 1)
+    if bad.any():
+        position = int(np.argmax(bad))
+        hint = "Labels are 0 and 1. Set data.label.threshold to make them of another number."
+        raise column.error(position, f"the label is {values[position]:g}", hint)
+    return values.astype(np.float32)
+
+
+def dense(column: Column, settings: Dense, missing: Sequence[str]) -> NDArray[np.float32]:
+    """Each value transformed, in float64; a missing one is the configured value."""
+    values = numbers(column, missing)
+    absent = np.isnan(values)
+    if settings.transform == "log1p":
+        values = np.log1p(np.maximum(values, 0))
+    elif settings.transform == "standardize":
+        assert settings.mean is not None and settings.std is not None, "the recipe's rules ask for both"
+        values = (values - settings.mean) / settings.std
+    values[absent] = settings.missing
+    bad = np.abs(values) > FLOAT32_MAX
+    if bad.any():
+        position = int(np.argmax(bad))
+        raise column.error(position, f"{values[position]:g} is beyond the range of a 32-bit float", "transform: log1p?")
+    return values.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Bags:
+    """One feature's values in a batch of n rows, m values in all.
+
+    lengths (n,); codes (m,) positions in `texts`; `texts` the different values; weights (m,) or None.
+    """
+
+    lengths: Int64s
+    codes: Int64s
+    texts: pa.Array
+    weights: NDArray[np.float32] | None
+
+
+def bags(column: Column, weights: Column | None, feature: Feature, missing: Sequence[str]) -> Bags:
+    """The values of each row: missing ones left out, at most `max_ids` of the others."""
+    lengths, flat = _flatten(column, feature.separator)
+    codes, texts = _encode(flat, missing)
+    kept = codes >= 0
+    scales = None
+    if weights is not None:
+        weight_lengths, flat_weights = _flatten(weights, feature.separator)
+        uneven = lengths != weight_lengths
+        if uneven.any():
+            row = int(np.argmax(uneven))
+            raise weights.error(row, f"{weight_lengths[row]} weights for {lengths[row]} values of {column.name}")
+        scales = numbers(flat_weights, missing)
+        unweighted = kept & np.isnan(scales)
+        if unweighted.any():
+            raise flat_weights.error(int(np.argmax(unweighted)), f"no weight for a value of {column.name}")
+    rows = np.repeat(np.arange(len(lengths)), lengths)[kept]
+    if feature.max_ids is not None:
+        firsts = _within(rows, len(lengths)) < feature.max_ids
+        kept[kept] = firsts
+        rows = rows[firsts]
+    chosen = None if scales is None else scales[kept].astype(np.float32)
+    return Bags(np.bincount(rows, minlength=len(lengths)), codes[kept], texts, chosen)
+
+
+def texts_of(column: Column) -> pa.Array:
+    """Each value as text: integers in decimal, so that CSV and Parquet agree; null where it is missing."""
+    values = column.values
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    kind = values.type
+    if pa.types.is_floating(kind):
+        # Integers with missing values among them often come as floats.
+        values = values.cast(pa.float64())
+        values = compute.if_else(compute.is_nan(values), pa.scalar(None, pa.float64()), values)
+        fractions = compute.not_equal(values, compute.floor(values)).fill_null(False).to_numpy(zero_copy_only=False)
+        outside = compute.greater(compute.abs(values), 2.0**53).fill_null(False).to_numpy(zero_copy_only=False)
+        if (fractions | outside).any():
+            position = int(np.argmax(fractions | outside))
+            hint = "Store the column as text or integers, or give it under `dense`."
+            raise column.error(position, f"{values[position].as_py()!r} is no category", hint)
+        values = values.cast(pa.int64())
+    if _is_text(kind) or _is_number(kind):
+        return values.cast(pa.string())
+    raise column.refuse(f"holds {kind}: categories are text or integers")
+
+
+def _encode(column: Column, missing: Sequence[str]) -> tuple[Int64s, pa.Array]:
+    """The values' positions among the different texts, -1 where missing; and these texts."""
+    encoded = texts_of(column).dictionary_encode()
+    texts = encoded.dictionary
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    absent = compute.is_in(texts, pa.array(missing, pa.string())).to_numpy(zero_copy_only=False)
+    if absent.any():
+        codes[(codes >= 0) & absent[codes]] = -1
+    return codes, texts
+
+
+def _flatten(column: Column, separator: str | None) -> tuple[Int64s, Column]:
+    """Values per row, and all values in one column. A null list has none, a plain column one in each row."""
+    values = column.values
+    if separator is not None and not is_list(values.type):
+        values = compute.split_pattern(texts_of(column), separator)
+    if not is_list(values.type):
+        return np.ones(len(values), dtype=np.int64), column
+    counts = compute.list_value_length(values).fill_null(0)
+    lengths = counts.to_numpy(zero_copy_only=False).astype(np.int64)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    return lengths, Column(column.name, compute.list_flatten(values), column.place, rows)
+
+
+def _within(rows: Int64s, num_rows: int) -> Int64s:
+    """The place of each value within its row, for `rows` that ascend."""
+    counts = np.bincount(rows, minlength=num_rows)
+    begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])[:-1]
+    return np.asarray(np.arange(len(rows)) - begins[rows])
+
+
+def _without(texts: pa.Array, missing: Sequence[str]) -> pa.Array:
+    absent = compute.is_in(texts, pa.array(missing, pa.string()))
+    return compute.if_else(absent, pa.scalar(None, pa.string()), texts)
+
+
+def _parse_numbers(column: Column, texts: pa.Array) -> pa.Array:
+    trimmed = compute.utf8_trim_whitespace(texts)
+    try:
+        return trimmed.cast(pa.float64())
+    except pa.ArrowInvalid:
+        position = next(position for position, text in enumerate(trimmed) if not _parses(text))
+        what = f"{texts[position].as_py()!r} is not a number"
+        raise column.error(position, what, _NAME_MISSING) from None
+
+
+def _parses(text: Any) -> bool:
+    try:
+        text.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+    return any(test(kind) for test in tests)

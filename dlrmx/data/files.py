@@ -1,0 +1,57 @@
+"""Which files a tabular recipe names, in the order in which their rows are read."""
+
+import glob
+import re
+from pathlib import Path
+from typing import Literal
+
+from dlrmx.errors import InputError, Problem
+from dlrmx.recipe.schema import Tabular
+
+Format = Literal["csv", "tsv", "parquet"]
+
+SUFFIXES: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
+COMPRESSED = {".gz", ".bz2", ".zst", ".lz4"}
+
+
+def find_files(data: Tabular) -> list[Path]:
+    """The files, pattern by pattern; within a pattern day_2 comes before day_10. A file named twice is read once.
+
+    Raises InputError for each pattern that matches no file.
+    """
+    found: dict[Path, None] = {}
+    problems = []
+    for pattern in data.files:
+        matches = [Path(name) for name in glob.glob(pattern, recursive=True)]
+        files = sorted((path for path in matches if path.is_file()), key=_natural)
+        if not files:
+            problems.append(Problem(f"no file matches {pattern}", key="data.files", hint=_nearest(pattern)))
+        found.update(dict.fromkeys(files))
+    if problems:
+        raise InputError(problems)
+    return list(found)
+
+
+def format_of(path: Path, data: Tabular) -> Format:
+    """The recipe's word, or what the file's name says. Raises InputError where neither tells."""
+    if data.format != "auto":
+        return data.format
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    if suffixes and suffixes[-1] in SUFFIXES:
+        return SUFFIXES[suffixes[-1]]
+    raise InputError(f"{path}: its name does not tell its format", hint="Set data.format to csv, tsv or parquet.")
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Digits count as numbers."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", str(path))]
+
+
+def _nearest(pattern: str) -> str:
+    """The deepest folder of a pattern that exists."""
+    fixed = Path(pattern)
+    while glob.has_magic(str(fixed)) or not fixed.exists():
+        fixed = fixed.parent
+    return f"{fixed} exists; below it nothing matches. Paths are relative to the recipe's folder."

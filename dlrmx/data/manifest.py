@@ -1,0 +1,144 @@
+"""The manifest of a prepared dataset: what is in it, what a planner wants to know, and the size and sum of each file.
+
+It is written last. Reading it checks every file's size; `verify` reads the files and checks their sums too.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dlrmx.errors import InputError, Problem
+
+MANIFEST = "manifest.json"
+VERSION = 1
+HISTOGRAM = 64
+
+
+@dataclass(frozen=True)
+class SplitFacts:
+    """Rows of a split, their mean label (None without rows), and the best reachable normalized entropy where known."""
+
+    rows: int
+    label_mean: float | None
+    optimum_ne: float | None
+
+
+@dataclass(frozen=True)
+class FeatureFacts:
+    """A feature over all splits: its storage, ids per row, and where in the table its look-ups fall.
+
+    `distinct`: different rows met (an estimate for tables of more than 2**24 rows). `missing`: rows without a value.
+    `unseen`: values that a vocabulary has no row for. `overflow`: vocabulary values left out because the table is full.
+    `histogram`: look-ups in each of 64 equal ranges of the table's rows (range k: ids with id * 64 // rows == k).
+    """
+
+    table: str
+    rows: int
+    one_hot: bool
+    weighted: bool
+    mean_pooling: float
+    max_pooling: int
+    distinct: int
+    missing: int
+    unseen: int
+    overflow: int
+    histogram: list[int]
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """Size in bytes and CRC-32 of a file."""
+
+    bytes: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A prepared dataset. The names are those of the algorithms that made it and that order it."""
+
+    fingerprint: str
+    dense: list[str]
+    splits: dict[str, SplitFacts]
+    features: dict[str, FeatureFacts]
+    files: dict[str, FileFacts]
+    order: str
+    permutation: str
+    id_hash: str
+    split_hash: str
+    version: int = VERSION
+
+    def to_json(self) -> str:
+        """Readable, with a CRC-32 of its own content, so that an edit shows."""
+        raw = asdict(self)
+        return json.dumps({**raw, "crc32": _sum(raw)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """Read `to_json`'s form. Raises ValueError (also KeyError, TypeError) where it is none."""
+        raw = json.loads(text)
+        if raw["version"] != VERSION:
+            raise ValueError(f"version {raw['version']}; this dlrmx reads {VERSION}")
+        if raw.pop("crc32") != _sum(raw):
+            raise ValueError("it was edited, or is damaged")
+        splits = {name: SplitFacts(**facts) for name, facts in raw["splits"].items()}
+        features = {name: FeatureFacts(**facts) for name, facts in raw["features"].items()}
+        files = {name: FileFacts(**facts) for name, facts in raw["files"].items()}
+        return cls(**{**raw, "splits": splits, "features": features, "files": files})
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the dataset in `folder`, every file present with its size.
+
+    Raises InputError where there is none, it is not ours, or files are missing or of another size: all by name.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = Manifest.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder}: no prepared data: it has no {MANIFEST}", hint=_again(folder)) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: not a manifest of prepared data: {error}", hint=_again(folder)) from None
+    problems = list(_wrong_sizes(folder, manifest))
+    if problems:
+        raise InputError([*problems[:-1], Problem(problems[-1].what, where=problems[-1].where, hint=_again(folder))])
+    return manifest
+
+
+def verify(folder: Path) -> Manifest:
+    """The manifest, after the content of each file was held against its sum. Raises InputError as `read_manifest`."""
+    manifest = read_manifest(folder)
+    wrong = [name for name, facts in manifest.files.items() if file_sum(folder / name) != facts.crc32]
+    if wrong:
+        problems = [Problem("its content is not what was written (CRC-32)", where=str(folder / name)) for name in wrong]
+        raise InputError([*problems[:-1], Problem(problems[-1].what, where=problems[-1].where, hint=_again(folder))])
+    return manifest
+
+
+def file_sum(path: Path) -> int:
+    """CRC-32 of a file, read in pieces."""
+    total = 0
+    with path.open("rb") as file:
+        while piece := file.read(1 << 22):
+            total = zlib.crc32(piece, total)
+    return total
+
+
+def _wrong_sizes(folder: Path, manifest: Manifest) -> Iterator[Problem]:
+    for name, facts in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            yield Problem("missing from the prepared data", where=str(path))
+        elif path.stat().st_size != facts.bytes:
+            yield Problem(f"{path.stat().st_size} bytes, written were {facts.bytes}", where=str(path))
+
+
+def _sum(raw: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(raw, sort_keys=True).encode())
+
+
+def _again(folder: Path) -> str:
+    return f"Remove {folder} and prepare again."

@@ -1,0 +1,203 @@
+"""Tabular data: the rows of CSV, TSV and Parquet files, streamed; a first pass counts what vocabularies need."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dlrmx.data import fields
+from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, layout_of
+from dlrmx.data.fields import Column
+from dlrmx.data.files import find_files, format_of
+from dlrmx.data.hashing import hash_texts
+from dlrmx.data.splits import assign
+from dlrmx.data.tables import Place, Table, missing_columns
+from dlrmx.data.vocabulary import Counter, HashLookup, Lookup, VocabularyLookup, missing_id
+from dlrmx.data.writer import Losses, Part
+from dlrmx.errors import InputError, Problem
+from dlrmx.recipe.schema import Feature, Recipe, Tabular
+
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Some rows of one file, and the number of rows of all files before them."""
+
+    batch: pa.RecordBatch
+    place: Place
+    first: int
+
+    def column(self, name: str) -> Column:
+        return Column(name, self.batch.column(name), self.place)
+
+
+class TabularSource:
+    """The rows of a recipe whose data section is `tabular`."""
+
+    def __init__(self, recipe: Recipe, progress: Progress) -> None:
+        assert isinstance(recipe.data, Tabular)
+        self._recipe, self._data, self._progress = recipe, recipe.data, progress
+        self._tables = [
+            Table(path, format_of(path, recipe.data), recipe.data.missing) for path in find_files(recipe.data)
+        ]
+        lists = _list_features(recipe, recipe.data, self._tables)
+        self.layout = layout_of(recipe, {name for name in recipe.features if name not in lists and self._single(name)})
+        counts = [table.rows for table in self._tables]
+        self.rows: int | None = None if None in counts else sum(count for count in counts if count is not None)
+        self.losses = {name: Losses() for name in recipe.features}
+
+    def _single(self, name: str) -> bool:
+        feature = self._recipe.features[name]
+        return feature.separator is None and feature.weights is None and feature.missing == "reserve"
+
+    def parts(self) -> Iterator[Part]:
+        """All rows, in file order. Raises InputError at the first bad one, by file and row, and where there is none."""
+        lookups = self._lookups()
+        rows = 0
+        for chunk in self._chunks(list(_wanted(self._recipe, self._data))):
+            rows += chunk.batch.num_rows
+            yield Part(self._columns(chunk, lookups), self._splits(chunk))
+        if rows == 0:
+            raise InputError(f"{self._tables[0].path}: no rows in the {len(self._tables)} file(s) of data.files")
+
+    def _chunks(self, columns: list[str]) -> Iterator[_Chunk]:
+        first = 0
+        for table in self._tables:
+            for batch, place in table.batches(columns):
+                yield _Chunk(batch, place, first)
+                first += batch.num_rows
+
+    def _splits(self, chunk: _Chunk) -> NDArray[np.uint8]:
+        split = self._data.split
+        if split.on is None:
+            return assign(np.arange(chunk.first, chunk.first + chunk.batch.num_rows, dtype=np.uint64), split)
+        return assign(hash_texts(fields.texts_of(chunk.column(split.on))), split)
+
+    def _columns(self, chunk: _Chunk, lookups: dict[str, Lookup]) -> Columns:
+        missing, label = self._data.missing, self._data.label
+        labels = fields.labels(chunk.column(label.column), label, missing)
+        dense = np.zeros((len(labels), len(self._recipe.dense)), dtype=np.float32)
+        for number, (name, settings) in enumerate(self._recipe.dense.items()):
+            dense[:, number] = fields.dense(chunk.column(name), settings, missing)
+        one_hot = np.zeros((len(labels), len(self.layout.one_hot)), dtype=self.layout.id_type)
+        for number, layout in enumerate(self.layout.one_hot):
+            one_hot[:, number] = self._ids(layout, chunk, lookups).ids
+        bags = tuple(self._ids(layout, chunk, lookups) for layout in self.layout.bags)
+        return Columns(labels, dense, one_hot, bags)
+
+    def _bags(self, name: str, chunk: _Chunk) -> fields.Bags:
+        feature = self._recipe.features[name]
+        weights = None if feature.weights is None else chunk.column(feature.weights)
+        return fields.bags(chunk.column(feature.column), weights, feature, self._data.missing)
+
+    def _ids(self, layout: FeatureLayout, chunk: _Chunk, lookups: dict[str, Lookup]) -> BagColumn:
+        """The ids of one feature, its losses counted."""
+        values, losses = self._bags(layout.name, chunk), self.losses[layout.name]
+        id_of_code, unseen = lookups[layout.table].ids(values.texts)
+        empty = values.lengths == 0
+        losses.missing += int(empty.sum())
+        losses.unseen += int(unseen[values.codes].sum())
+        bags = BagColumn.from_lengths(values.lengths, id_of_code[values.codes], values.weights)
+        reserve = self._recipe.features[layout.name].missing == "reserve"
+        return _fill(bags, missing_id(layout.rows)) if reserve and empty.any() else bags
+
+    def _lookups(self) -> dict[str, Lookup]:
+        """For each table, how its features' values become ids."""
+        by_table = _features_by_table(self._recipe)
+        counted = {
+            name: list(users) for name, users in by_table.items() if next(iter(users.values())).ids == "vocabulary"
+        }
+        vocabularies = self._vocabularies(counted) if counted else {}
+        return {
+            name: vocabularies[name] if name in vocabularies else HashLookup(self._recipe.tables[name].rows)
+            for name in by_table
+        }
+
+    def _vocabularies(self, users: dict[str, list[str]]) -> dict[str, Lookup]:
+        """A pass over all files that counts the values in training rows; `users`: table -> its features."""
+        counters = {table: Counter() for table in users}
+        features = {name: self._recipe.features[name] for names in users.values() for name in names}
+        columns = [column for feature in features.values() for column in (feature.column, feature.weights) if column]
+        columns += [self._data.split.on] if self._data.split.on else []
+        for chunk in self._chunks(list(dict.fromkeys(columns))):
+            train = self._splits(chunk) == 0
+            for name, feature in features.items():
+                values = self._bags(name, chunk)
+                codes = values.codes[np.repeat(train, values.lengths)]
+                counts = np.bincount(codes, minlength=len(values.texts))
+                met = np.flatnonzero(counts)
+                counters[feature.table].add(values.texts.take(pa.array(met)), counts[met])
+            self._progress("count", chunk.first + chunk.batch.num_rows, self.rows)
+        return {table: self._vocabulary(table, names, counters[table]) for table, names in users.items()}
+
+    def _vocabulary(self, table: str, users: list[str], counter: Counter) -> VocabularyLookup:
+        rows = self._recipe.tables[table].rows
+        values, overflow = counter.vocabulary(self._recipe.features[users[0]].min_count, rows)
+        for name in users:
+            self.losses[name].overflow = overflow
+        return VocabularyLookup(values, rows)
+
+
+def _fill(bags: BagColumn, missing: int) -> BagColumn:
+    """The bags, with the id for missing values (weight 1) in the empty ones."""
+    lengths = bags.lengths
+    full = np.maximum(lengths, 1)
+    filled = np.repeat(lengths == 0, full)
+    ids = np.full(len(filled), missing, dtype=np.int64)
+    ids[~filled] = bags.ids
+    weights = None
+    if bags.weights is not None:
+        weights = np.ones(len(filled), dtype=np.float32)
+        weights[~filled] = bags.weights
+    return BagColumn.from_lengths(full, ids, weights)
+
+
+def _wanted(recipe: Recipe, data: Tabular) -> dict[str, str]:
+    """The columns that are read, and the recipe's key of each."""
+    wanted = {data.label.column: "data.label.column"}
+    wanted |= {name: f"dense.{name}" for name in recipe.dense}
+    wanted |= {feature.column: f"features.{name}" for name, feature in recipe.features.items()}
+    wanted |= {
+        feature.weights: f"features.{name}.weights" for name, feature in recipe.features.items() if feature.weights
+    }
+    return wanted | ({data.split.on: "data.split.on"} if data.split.on else {})
+
+
+def _list_features(recipe: Recipe, data: Tabular, tables: list[Table]) -> set[str]:
+    """The features whose column holds lists. Raises InputError where a file lacks a column, or files disagree."""
+    problems: list[Problem] = []
+    lists: dict[str, bool] = {}
+    for table in tables:
+        schema = table.schema()
+        lacking = missing_columns(table, schema, _wanted(recipe, data))
+        problems += lacking
+        if lacking:
+            continue
+        for name, feature in recipe.features.items():
+            here = fields.is_list(schema.field(feature.column).type)
+            if here != lists.setdefault(name, here):
+                what = (
+                    f"column {feature.column} holds {'lists' if here else 'single values'} here, not so in other files"
+                )
+                problems.append(Problem(what, where=str(table.path), key=f"features.{name}"))
+    if problems:
+        raise InputError(problems)
+    return {name for name, here in lists.items() if here}
+
+
+def _features_by_table(recipe: Recipe) -> dict[str, dict[str, Feature]]:
+    """Table -> its features. Raises InputError where features of one table make ids in different ways."""
+    users: dict[str, dict[str, Feature]] = {}
+    for name, feature in recipe.features.items():
+        users.setdefault(feature.table, {})[name] = feature
+    problems = [
+        Problem(f"{', '.join(group)} share a table, so `ids` and `min_count` must be the same", key=f"tables.{table}")
+        for table, group in users.items()
+        if len({(feature.ids, feature.min_count) for feature in group.values()}) > 1
+    ]
+    if problems:
+        raise InputError(problems)
+    return users
