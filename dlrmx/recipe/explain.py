@@ -1,6 +1,5 @@
 """Says in plain words what pydantic found: dotted key, what is wrong, a way out."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -51,8 +50,8 @@ def show(value: Any) -> str:
         return "empty"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, Mapping):
-        return "a mapping"
+    if isinstance(value, dict):
+        return "a mapping" if value else "{}"
     if isinstance(value, list):
         return "a list"
     text = f'"{value}"' if isinstance(value, str) else str(value)
@@ -83,7 +82,7 @@ def _words(details: ErrorDetails, root: type[Settings], location: Location) -> t
         return _unknown_tag(root, location, value)
     if kind in _LIMITS:
         words, limit = _LIMITS[kind]
-        return f"must be {words} {limits[limit]}, not {show(value)}", "", ()
+        return f"must be {words} {limits[limit]:.15g}, not {show(value)}", "", ()
     if kind == "multiple_of":
         step = limits["multiple_of"]
         return f"must be a multiple of {step}, not {value}", f"the next ones are {_around(value, int(step))}", ()
@@ -126,9 +125,9 @@ def _unknown_tag(root: type[Settings], location: Location, value: Any) -> tuple[
     tags = [tag(model) for model in models]
     if "kind" not in models[0].model_fields:
         forms = " or ".join(f"{{{unit}: N}}" for unit in tags)
-        given = ", ".join(map(str, value)) if value else "nothing"
-        hint = near_miss(next(iter(value)), tags) if len(value) == 1 else ""
-        return f"must be {forms}, not {given}", hint, ()
+        keys = list(value) if isinstance(value, dict) else []
+        given = ", ".join(keys) or show(value)
+        return f"must be {forms}, not {given}", near_miss(keys[0], tags) if len(keys) == 1 else "", ()
     if "kind" not in value:
         return "is missing", f"one of {', '.join(tags)}", ("kind",)
     return f"{show(value['kind'])} is not one of its values", near_miss(value["kind"], tags), ("kind",)

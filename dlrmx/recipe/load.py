@@ -183,7 +183,7 @@ def _section(problem: Problem) -> str:
 
 
 def _placed(problem: Problem, document: Document) -> Problem:
-    return replace(problem, where=problem.where or place_of(problem.key, document.places))
+    return replace(problem, where=problem.where or place_of(problem.key, document.places) or document.name)
 
 
 def _by_line(problem: Problem) -> tuple[str, int]:

@@ -13,7 +13,12 @@ UNITS = {"epochs", "steps", "minutes"}
 
 def apply_overrides(document: Document, overrides: Sequence[str]) -> tuple[Document, Document]:
     """The recipe with its overrides, and what they say about the profile. The later of two overrides wins."""
-    recipe = Document(copy.deepcopy(document.value), dict(document.places), list(document.problems))
+    recipe = replace(
+        document,
+        value=copy.deepcopy(document.value),
+        places=dict(document.places),
+        problems=list(document.problems),
+    )
     profile = Document({})
     for text in overrides:
         key, found = _parse(text)

@@ -1,5 +1,6 @@
 """The recipe reference, generated from the schema: `python -m dlrmx.recipe.reference > docs/recipe.md`."""
 
+import json
 from collections.abc import Iterator
 from types import NoneType
 from typing import Any, get_args, get_origin
@@ -8,7 +9,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from dlrmx.recipe.clusters import Profile
-from dlrmx.recipe.explain import show
 from dlrmx.recipe.schema import Feature, Recipe, Settings, Table
 from dlrmx.recipe.tree import choices, is_free, members, tag
 
@@ -39,8 +39,8 @@ _FILLED_IN = {
 
 def recipe_reference() -> str:
     """Markdown: a table of settings for each section of the recipe, then for the profile."""
-    parts = [_INTRODUCTION, *_sections("recipe", Recipe, ""), *_sections("cluster profile", Profile, "")]
-    return "\n".join(parts)
+    sections = [*_sections("recipe", Recipe, ""), *_sections("cluster profile", Profile, "")]
+    return "\n".join([_INTRODUCTION, *dict.fromkeys(sections)])  # data.split is described once for both kinds of data
 
 
 def json_schema() -> dict[str, Any]:
@@ -59,12 +59,9 @@ def json_schema() -> dict[str, Any]:
 
 
 def _sections(title: str, model: type[Settings], prefix: str) -> Iterator[str]:
-    yield f"## {title}\n"
-    yield f"{(model.__doc__ or '').strip()}\n"
-    yield "| key | value | default | resume | meaning |\n|---|---|---|---|---|"
-    for name, field in model.model_fields.items():
-        yield _row(name, field, _FILLED_IN.get((model, name)))
-    yield ""
+    head = "| key | value | default | resume | meaning |\n|---|---|---|---|---|"
+    rows = [_row(name, field, _FILLED_IN.get((model, name))) for name, field in model.model_fields.items()]
+    yield "\n".join([f"## {title}\n", f"{(model.__doc__ or '').strip()}\n", head, *rows, ""])
     for name, field in model.model_fields.items():
         models = members(field.annotation)
         for member in models:
@@ -133,7 +130,7 @@ def _default(field: FieldInfo) -> str:
         return ", ".join(f"`{name}: {entry}`" for name, entry in changed.items()) or "see below"
     if value is None or value in ({}, []):
         return "none"
-    return f"`{value}`" if isinstance(value, list | str) else f"`{show(value)}`"
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
 
 
 if __name__ == "__main__":

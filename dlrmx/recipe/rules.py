@@ -132,7 +132,7 @@ def _pooling_fits(recipe: Recipe) -> Iterator[Problem]:
         return
     for name, pooling in recipe.data.pooling.items():
         if pooling.max < pooling.mean:
-            what = f"must be at least the mean ({pooling.mean}), not {pooling.max}"
+            what = f"must be at least the mean ({pooling.mean:g}), not {pooling.max}"
             yield Problem(what, key=f"data.pooling.{name}.max")
 
 

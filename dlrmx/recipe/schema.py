@@ -162,8 +162,8 @@ class Table(Settings):
 class Defaults(Settings):
     """What features and tables take where they say nothing themselves."""
 
-    feature: dict[str, Any] = setting("settings of every feature", {})
-    table: dict[str, Any] = setting("settings of every table", {})
+    feature: dict[str, Any] = setting("settings of every feature", {}, resume="free")
+    table: dict[str, Any] = setting("settings of every table", {}, resume="free")
 
 
 # --------------------------------------------------------------------------------------- model

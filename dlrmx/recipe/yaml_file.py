@@ -31,11 +31,12 @@ _WORDS: dict[str, bool | None] = {
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: its value, the place ("file:line") of each dotted key, and what is wrong so far."""
+    """A parsed file: its value, the place ("file:line") of each dotted key, what is wrong so far, and its name."""
 
     value: Any
     places: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    name: str = ""
 
 
 def join(key: str, child: str | int) -> str:
@@ -92,7 +93,7 @@ def parse_yaml(text: str, name: str) -> Document:
         raise InputError(f"{name}: not UTF-8 text") from error
     except yaml.YAMLError as error:
         raise InputError([_syntax_problem(error, text, name)]) from error
-    return Document(value, places, problems)
+    return Document(value, places, problems, name)
 
 
 def scalar(text: str) -> Any:
