@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 
 
 def run_ranks(world: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     """[function(*args) of rank 0, of rank 1, ...]; an exception on any rank is raised here."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_run, args=(world, folder, function, args), nprocs=world)
+        spawn(_run, args=(world, folder, function, args), nprocs=world)
         return [torch.load(Path(folder) / f"result-{rank}", weights_only=False) for rank in range(world)]
 
 

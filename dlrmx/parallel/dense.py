@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from dlrmx.recipe.schema import DenseOptimizer
 from dlrmx.parallel.wire import Pending, Wire
+from dlrmx.recipe.schema import DenseOptimizer
 
 
 class DensePart:

@@ -14,39 +14,48 @@ Legend: B samples of this rank, S slots, W ranks, F fused tables, D width of a f
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import torch
 
 from dlrmx.data.batches import Bags
-from dlrmx.recipe.schema import SparseOptimizer
 from dlrmx.parallel.fused import FusedTable
 from dlrmx.parallel.layout import Layout
 from dlrmx.parallel.packing import Packing
 from dlrmx.parallel.routing import Routed, Router
 from dlrmx.parallel.wire import Pending, Wire
+from dlrmx.recipe.schema import SparseOptimizer
+
+
+class Order(IntEnum):
+    """What rank 0 tells all ranks to do when the step that it opens is finished."""
+
+    GO_ON = 0
+    SAVE = 1
+    STOP = 2
 
 
 @dataclass(frozen=True)
 class Header:
-    """What every rank tells every other before a step: they must agree on all but `stop`."""
+    """What every rank tells every other before a step: they must agree on all but `order`."""
 
     sequence: int  # counts exchanges: a rank that is one ahead is found at once
     step: int
     batch: int  # G, rows of the global batch
-    stop: int  # rank 0 alone sets it: finish this step, save, stop
+    order: int  # rank 0's word to all
 
     def numbers(self) -> list[int]:
-        return [self.sequence, self.step, self.batch, self.stop]
+        return [self.sequence, self.step, self.batch, self.order]
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How much every rank sends to this one, and whether to stop after this step."""
+    """How much every rank sends to this one, and what rank 0 wants done after this step."""
 
     bags: torch.Tensor  # (W, S) touched bags that come from each rank; 0 for slots not served here
     lookups: torch.Tensor  # (W, S) ids
-    stop: bool
+    order: Order
 
 
 @dataclass(frozen=True)
@@ -87,9 +96,9 @@ class Exchange:
         """Owner side: where each id goes. No communication."""
         return self._router.route(bags, batch)
 
-    def counts(self, routed: Routed, *, step: int, batch: int, stop: bool) -> "PendingCounts":
+    def counts(self, routed: Routed, *, step: int, batch: int, order: Order) -> "PendingCounts":
         """Start telling every rank how much it gets; opens a step."""
-        header = Header(self._sequence, step, batch, int(stop))
+        header = Header(self._sequence, step, batch, int(order))
         self._sequence += 1
         bags, lookups = routed.bags, routed.lookups
         head = torch.tensor(header.numbers(), dtype=torch.int32)
@@ -108,7 +117,7 @@ class Exchange:
         )
 
     def ids(self, routed: Routed, counts: Counts) -> "PendingIds":
-        """Start sending ids, with the lengths of those slots that have a bag of several; weights in a second message."""
+        """Start sending ids, with the lengths of slots that have a bag of several; weights go in a second message."""
         sent_bags, sent_ids = routed.bags.numpy(), routed.lookups.numpy()
         told = sent_bags != sent_ids  # a slot whose bags all hold one id needs no lengths
         in_bags, in_ids = counts.bags.numpy(), counts.lookups.numpy()
@@ -183,7 +192,7 @@ class PendingCounts:
         lookups = torch.zeros_like(bags)
         bags[:, self.served] = numbers[:, : len(self.served)]
         lookups[:, self.served] = numbers[:, len(self.served) :]
-        return Counts(bags, lookups, stop=bool(head[0, 3]))
+        return Counts(bags, lookups, Order(int(head[0, 3])))
 
 
 @dataclass(frozen=True)

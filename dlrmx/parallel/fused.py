@@ -52,14 +52,15 @@ class FusedTable:
     @property
     def weight(self) -> torch.Tensor:
         """The (rows, width) weights themselves, not a copy."""
-        return self._kernel.split_embedding_weights()[0][: self.rows]
+        weights: torch.Tensor = self._kernel.split_embedding_weights()[0]
+        return weights[: self.rows]
 
     @property
     def state(self) -> torch.Tensor | None:
         """The optimizer's sums: (rows, width) for adagrad, (rows,) for rowwise_adagrad, None for sgd."""
         if self.optimizer.kind == "sgd":
             return None
-        sums = self._kernel.split_optimizer_states()[0][0]
+        sums: torch.Tensor = self._kernel.split_optimizer_states()[0][0]
         shape = (-1, self.width) if self.optimizer.kind == "adagrad" else (-1,)
         return sums.view(shape)[: self.rows]
 
@@ -82,5 +83,5 @@ class FusedTable:
         assert int(offsets[0]) == 0 and int(offsets[-1]) == ids.numel(), (offsets[-1], ids.numel())
         if ids.numel():
             low, high = torch.aminmax(ids)
-            assert 0 <= int(low) and int(high) < self.rows, f"row {int(low)}..{int(high)} of {self.rows}"
+            assert 0 <= int(low) <= int(high) < self.rows, f"row {int(low)}..{int(high)} of {self.rows}"
             assert bool((offsets[1:] >= offsets[:-1]).all()), "offsets decrease"

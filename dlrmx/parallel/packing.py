@@ -38,9 +38,7 @@ class Packing:
 
     def positions(self, positions: torch.Tensor, bags: torch.Tensor, batch: int) -> list[torch.Tensor]:
         """Per fused table: the row of its (slots * batch, D) leaf that each touched bag adds to."""
-        return [
-            self.part(positions, bags, index) - first * batch for index, (first, _) in enumerate(self.ranges)
-        ]
+        return [self.part(positions, bags, index) - first * batch for index, (first, _) in enumerate(self.ranges)]
 
     def join(
         self, tables: Sequence[torch.Tensor], bags: torch.Tensor, last: torch.Tensor | None = None
@@ -56,6 +54,4 @@ class Packing:
         """The inverse of `join`: one (rows, D) tensor per fused table, in (rank, slot, bag) order."""
         views = message.split((self.rows(bags) * self._widths).view(-1).tolist())
         count = len(self.ranges)
-        return [
-            torch.cat(views[index::count]).view(-1, int(self._widths[index])) for index in range(count)
-        ]
+        return [torch.cat(views[index::count]).view(-1, int(self._widths[index])) for index in range(count)]

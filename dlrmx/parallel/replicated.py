@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from dlrmx.data.batches import Bags
+from dlrmx.parallel.fused import FusedTable
 from dlrmx.plan.shards import Plan
 from dlrmx.recipe.schema import Feature, SparseOptimizer
-from dlrmx.parallel.fused import FusedTable
 
 
 @dataclass(frozen=True)

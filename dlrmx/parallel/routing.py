@@ -87,7 +87,7 @@ class Router:
         return torch.bincount(rank * slots + slot, minlength=world * slots).view(world, slots).cpu()
 
     def _stack(self, parts: Sequence[np.ndarray], dtype: type) -> torch.Tensor:
-        stacked = np.concatenate([np.empty(0, dtype), *parts]).astype(dtype, copy=False)
+        stacked: np.ndarray = np.concatenate([np.empty(0, dtype), *parts])
         return torch.from_numpy(stacked).to(self._device)
 
 

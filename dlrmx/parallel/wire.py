@@ -36,7 +36,7 @@ class Wire:
     def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.world = dist.get_world_size()
-        self._groups = {kind: dist.new_group(timeout=TIMEOUT) for kind in get_args(Kind)}
+        self._groups: dict[Kind, dist.ProcessGroup] = {kind: dist.new_group(timeout=TIMEOUT) for kind in get_args(Kind)}
         self._bytes = dict.fromkeys(get_args(Kind), 0)
 
     def group(self, kind: Kind) -> dist.ProcessGroup:
@@ -49,7 +49,9 @@ class Wire:
         self._bytes = dict.fromkeys(self._bytes, 0)
         return taken
 
-    def all_to_all(self, kind: Kind, send: torch.Tensor, send_counts: Sequence[int], recv_counts: Sequence[int]) -> Pending:
+    def all_to_all(
+        self, kind: Kind, send: torch.Tensor, send_counts: Sequence[int], recv_counts: Sequence[int]
+    ) -> Pending:
         """Start sending send_counts[r] elements of 1-D `send` to rank r; the result holds recv_counts[r] from each."""
         received = send.new_empty(sum(recv_counts))
         self._bytes[kind] += send.numel() * send.element_size()

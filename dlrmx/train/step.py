@@ -17,7 +17,7 @@ from dlrmx.data.batches import Batch
 from dlrmx.errors import DlrmxError
 from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
-from dlrmx.parallel.exchange import Boundary, Counts
+from dlrmx.parallel.exchange import Boundary, Counts, Order
 from dlrmx.parallel.replicated import Near
 from dlrmx.parallel.routing import Routed, check_bags
 from dlrmx.parallel.wire import Wire
@@ -66,13 +66,13 @@ class PeerStopped(DlrmxError):
     """Another rank raised NonFinite; its own message says what it saw."""
 
 
-def forward(parts: Parts, rows: Slice, *, step: int, stop: bool = False) -> Forward:
+def forward(parts: Parts, rows: Slice, *, step: int, order: Order = Order.GO_ON) -> Forward:
     """Exchange, look up and run the model on this rank's rows. Collective."""
     batch, exchange = rows.batch, parts.embeddings.exchange
     size, bags = len(batch.labels), list(batch.bags.values())
     check_bags(batch.bags, parts.table_rows, size)
     routed = exchange.route(bags, size)
-    counts = exchange.counts(routed, step=step, batch=rows.rows_of_global, stop=stop).wait()
+    counts = exchange.counts(routed, step=step, batch=rows.rows_of_global, order=order).wait()
     received = exchange.ids(routed, counts).wait()
     pooled = exchange.look_up(received, counts)
     boundary = exchange.vectors(pooled, routed, counts).wait()
@@ -82,17 +82,17 @@ def forward(parts: Parts, rows: Slice, *, step: int, stop: bool = False) -> Forw
     return Forward(logits, labels, routed, counts, pooled, boundary, nears)
 
 
-def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, stop: bool = False) -> Forward:
+def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, order: Order = Order.GO_ON) -> Forward:
     """Train on this rank's rows at `rate` times the recipe's learning rates. Collective.
 
     Raises NonFinite where this rank's loss or gradients are not finite and PeerStopped where another's are, on all
     ranks together and before any table or parameter is changed.
     """
     exchange, replicated = parts.embeddings.exchange, parts.embeddings.replicated
-    done = forward(parts, rows, step=step, stop=stop)
+    done = forward(parts, rows, step=step, order=order)
     loss = binary_cross_entropy_with_logits(done.logits, done.labels, reduction="sum")
     parts.dense.zero()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
 
     bad = _first_non_finite(_suspects(parts, done, loss))
     gradients, flagged = exchange.gradients(done.boundary, done.routed, done.counts, float(bad is not None)).wait()
@@ -143,5 +143,3 @@ def _stop_where(bad: str | None, flagged: Sequence[int], rank: int, step: int, r
         )
     if flagged:
         raise PeerStopped(f"step {step}: rank {flagged[0]} saw a non-finite value")
-
-

@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sharding_cases import KINDS, TABLES, make_batch, make_plan, make_recipe, slice_of
-from ranks import run_ranks
-from reference import Reference, pool, update_table
 
 from dlrmx.data.batches import Batch
 from dlrmx.parallel.embeddings import Embeddings
+from dlrmx.parallel.exchange import Order
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import Plan
 from dlrmx.recipe.schema import Recipe
 from dlrmx.train.build import build_parts
 from dlrmx.train.step import Slice, train_step
+from ranks import run_ranks
+from reference import Reference, pool, update_table
+from sharding_cases import KINDS, TABLES, make_batch, make_plan, make_recipe, slice_of
 
 WORLDS = (1, 2, 3, 4, 5)
 SPARSE = ("sgd", "adagrad", "rowwise_adagrad")
@@ -73,7 +74,7 @@ def run_exact(wire: Wire, recipe: Recipe, plan: Plan) -> dict[str, Any]:
         batch = slice_of(whole, wire.rank, wire.world)
         bags, size = list(batch.bags.values()), len(batch.labels)
         routed = exchange.route(bags, size)
-        counts = exchange.counts(routed, step=step, batch=len(whole.labels), stop=False).wait()
+        counts = exchange.counts(routed, step=step, batch=len(whole.labels), order=Order.GO_ON).wait()
         pooled = exchange.look_up(exchange.ids(routed, counts).wait(), counts)
         boundary = exchange.vectors(pooled, routed, counts).wait()
         nears = replicated.look_up(bags, size)

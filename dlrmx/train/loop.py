@@ -1,0 +1,98 @@
+"""The training loop, top to bottom: step; once in a while log, evaluate, save; stop when asked; the test at the end."""
+
+import time
+from typing import Literal
+
+from dlrmx.data.manifest import read_manifest
+from dlrmx.parallel.exchange import Order
+from dlrmx.runs.records import append_record
+from dlrmx.train.evaluate import evaluate
+from dlrmx.train.metrics import Metrics
+from dlrmx.train.saver import Saver
+from dlrmx.train.schedule import rate_factor
+from dlrmx.train.session import Session
+from dlrmx.train.step import train_step
+from dlrmx.train.steplog import StepLog
+from dlrmx.train.stream import Position, Stream
+
+Outcome = Literal["finished", "stopped"]
+
+
+def train(session: Session, stream: Stream, position: Position, saver: Saver) -> Outcome:
+    """Train from `position` to the recipe's end, or until a stop is asked for; both end with a checkpoint."""
+    recipe, log = session.task.recipe, StepLog(session)
+    session.tell("begin", step=position.step, epoch=position.epoch, row=position.row, total_steps=stream.total_steps)
+    session.tell("phase", phase="train")
+    while position.step < stream.total_steps:
+        rate = rate_factor(recipe.optimizer.schedule, position.step)
+        order = _order(session, saver)
+        done = train_step(session.parts, stream.slice_at(position), step=position.step, rate=rate, order=order)
+        position = stream.after(position)
+        last = position.step == stream.total_steps
+
+        log.add(done)
+        if position.step % recipe.log.every.steps == 0 or last:
+            log.write(position)
+
+        # Once in a while: evaluate, save. Neither counts as training time.
+        paused, best = time.monotonic(), False
+        if _evaluation_due(session, position.step):
+            metrics = evaluate_and_record(session, recipe.train.evaluate.on, position.step, final=False)
+            best = saver.offer(position, recipe.train.evaluate.on, metrics)
+        stop = done.counts.order == Order.STOP
+        if saver.steps_due(position.step) or best or stop or last or done.counts.order == Order.SAVE:
+            saver.save(position)
+        log.skip(time.monotonic() - paused)
+        if stop and not last:
+            session.tell("stopped", step=position.step)
+            return "stopped"
+    return _finish(session, position)
+
+
+def _finish(session: Session, position: Position) -> Outcome:
+    split = session.task.recipe.train.evaluate.at_end
+    if split is not None:
+        evaluate_and_record(session, split, position.step, final=True)
+        if session.parts.wire.agree(int(session.leads and session.task.stop_asked())):
+            session.tell("stopped", step=position.step)
+            return "stopped"
+    session.tell("finished", step=position.step)
+    return "finished"
+
+
+def evaluate_and_record(session: Session, split: str, step: int, *, final: bool) -> Metrics | None:
+    """Evaluate a split and write its record; the metrics on rank 0, None elsewhere or where a stop came. Collective."""
+    session.tell("phase", phase="evaluate")
+    recipe = session.task.recipe
+    metrics = evaluate(
+        session.parts,
+        session.split(split),
+        batch=recipe.train.batch,
+        step=step,
+        stop_asked=session.task.stop_asked if final else lambda: False,
+    )
+    if metrics is not None:
+        optimum = read_manifest(session.task.data).splits[split].optimum_ne
+        append_record(
+            session.task.attempt,
+            kind="evaluation",
+            step=step,
+            split=split,
+            final=final,
+            optimum_ne=optimum,
+            **metrics.as_dict(),
+        )
+    session.tell("phase", phase="train")
+    return metrics
+
+
+def _order(session: Session, saver: Saver) -> Order:
+    """What rank 0 tells all ranks to do after this step."""
+    if session.leads and session.task.stop_asked():
+        return Order.STOP
+    return Order.SAVE if session.leads and saver.minutes_due() else Order.GO_ON
+
+
+def _evaluation_due(session: Session, step: int) -> bool:
+    every = session.task.recipe.train.evaluate.every
+    return every is not None and step % every.steps == 0

@@ -1,0 +1,76 @@
+"""What a worker works on: its run and attempt, the recipe and plan they were given, and what was built from them."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlrmx import __version__
+from dlrmx.data.batches import Split
+from dlrmx.errors import InputError
+from dlrmx.plan.shards import Plan
+from dlrmx.recipe.load import read_frozen
+from dlrmx.recipe.schema import Recipe
+from dlrmx.runs.events import append_event
+from dlrmx.runs.layout import AttemptPaths, RunPaths
+from dlrmx.train.step import Parts
+
+
+@dataclass(frozen=True)
+class Task:
+    """An attempt's frozen inputs."""
+
+    run: RunPaths
+    attempt: AttemptPaths
+    recipe: Recipe
+    plan: Plan
+    data: Path
+    checkpoint: Path | None
+    evaluate: str | None  # the split, where the attempt is to evaluate and not to train
+
+    @classmethod
+    def read(cls, run_dir: Path, number: int) -> "Task":
+        """Read what the node process wrote. Raises InputError where it is of another dlrmx."""
+        run = RunPaths(run_dir)
+        attempt = run.attempt(number)
+        job: dict[str, Any] = json.loads(attempt.job.read_text())
+        if job["dlrmx"] != __version__:
+            raise InputError(
+                f"attempt {number} is of dlrmx {job['dlrmx']}, this worker is {__version__}",
+                hint="all nodes need the version that opened the attempt; `dlrmx resume` opens one under the present",
+            )
+        return cls(
+            run=run,
+            attempt=attempt,
+            recipe=read_frozen(attempt.recipe),
+            plan=Plan.from_json(attempt.plan.read_text()),
+            data=Path(job["data"]),
+            checkpoint=Path(job["checkpoint"]) if job["checkpoint"] else None,
+            evaluate=job["evaluate"]["split"] if job["evaluate"] else None,
+        )
+
+    def stop_asked(self) -> bool:
+        """Whether somebody asked this attempt to save and stop."""
+        return self.attempt.stop_request.exists()
+
+
+@dataclass(frozen=True)
+class Session:
+    """A task and what this rank built for it."""
+
+    task: Task
+    parts: Parts
+
+    @property
+    def leads(self) -> bool:
+        """Rank 0 alone writes records and events of the whole."""
+        return self.parts.wire.rank == 0
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """Write an event, on rank 0."""
+        if self.leads:
+            append_event(self.task.attempt, event, **fields)
+
+    def split(self, name: str) -> Split:
+        """A split of the prepared data."""
+        return Split(self.task.data, name)

@@ -1,0 +1,71 @@
+"""Records of the steps: what the ranks saw since the last record, joined on rank 0."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+
+from dlrmx.recipe.schema import Recipe
+from dlrmx.runs.records import append_record
+from dlrmx.train.evaluate import score_metrics
+from dlrmx.train.schedule import rate_factor
+from dlrmx.train.session import Session
+from dlrmx.train.step import Forward
+from dlrmx.train.stream import Position
+
+
+class StepLog:
+    """Collects logits and labels, and writes one record for all steps since the last. Nothing waits in between."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._scores: list[torch.Tensor] = []
+        self._began = time.monotonic()
+        self._paused = 0.0
+
+    def add(self, done: Forward) -> None:
+        """Remember one step's predictions."""
+        self._scores.append(torch.stack([done.logits.detach(), done.labels], dim=1))
+
+    def skip(self, seconds: float) -> None:
+        """Leave time that was not training (evaluation, saving) and its traffic out of the next record."""
+        self._paused += seconds
+        self._session.parts.wire.take_bytes()
+
+    def write(self, position: Position) -> None:
+        """Write the record of the steps up to `position`. Collective."""
+        wire, task, steps = self._session.parts.wire, self._session.task, len(self._scores)
+        seconds = time.monotonic() - self._began - self._paused
+        sent = {kind: count // steps for kind, count in wire.take_bytes().items()}
+        scores = wire.gather(torch.cat(self._scores))
+        memory = wire.agree(_rss_bytes())
+        self._scores, self._began, self._paused = [], time.monotonic(), 0.0
+        if scores is None:
+            return
+        metrics = score_metrics(scores)
+        append_record(
+            task.attempt,
+            kind="step",
+            step=position.step,
+            epoch=position.epoch,
+            row=position.row,
+            loss=metrics.loss,
+            ne=metrics.ne,
+            auc=metrics.auc,
+            **_rates(task.recipe, position.step),
+            samples_per_s=metrics.rows / seconds,
+            step_ms=1000 * seconds / steps,
+            bytes=sent,
+            rss_bytes=memory,
+        )
+
+
+def _rates(recipe: Recipe, step: int) -> dict[str, float]:
+    """The learning rates of the step that was just done."""
+    factor = rate_factor(recipe.optimizer.schedule, step - 1)
+    return {"lr_dense": recipe.optimizer.dense.lr * factor, "lr_sparse": recipe.optimizer.sparse.lr * factor}
+
+
+def _rss_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,61 @@
+"""The stream of training rows: which rows of the split make up the global batch at a position, and this rank's part.
+
+A position is (step, epoch, row): it says what comes next, and all that follows is a pure function of it and of the
+order's seed, whatever the number of ranks.
+"""
+
+from dataclasses import dataclass
+
+from dlrmx.data.batches import Split
+from dlrmx.data.order import epoch_rows
+from dlrmx.errors import InputError
+from dlrmx.plan.shards import cut
+from dlrmx.recipe.schema import Epochs, Recipe
+from dlrmx.train.step import Slice
+
+
+@dataclass(frozen=True)
+class Position:
+    """What is trained on next: `step` steps are done, `row` rows of `epoch` are used up."""
+
+    step: int = 0
+    epoch: int = 0
+    row: int = 0
+
+
+class Stream:
+    """The training split in the order of a seed, dealt to `world` ranks."""
+
+    def __init__(self, split: Split, recipe: Recipe, *, order_seed: int, rank: int, world: int) -> None:
+        self._split, self._data, self._batch = split, recipe.data, recipe.train.batch
+        self._seed, self._rank, self._world = order_seed, rank, world
+        self.epoch_rows = split.rows if recipe.data.tail == "keep" else split.rows // self._batch * self._batch
+        if self.epoch_rows == 0:
+            raise InputError(
+                f"the training split has {split.rows} rows: no batch of {self._batch} can be made",
+                hint="lower train.batch, lower data.split.validation and .test, or set data.tail: keep",
+            )
+        steps = -(-self.epoch_rows // self._batch)
+        stop = recipe.train.stop
+        self.total_steps = stop.epochs * steps if isinstance(stop, Epochs) else stop.steps
+
+    def slice_at(self, position: Position) -> Slice:
+        """This rank's rows of the global batch at `position`; an epoch's last batch may be smaller."""
+        size = min(self._batch, self.epoch_rows - position.row)
+        first, last = (position.row + cut(size, self._world, rank) for rank in (self._rank, self._rank + 1))
+        rows = epoch_rows(
+            self._split.rows,
+            seed=self._seed,
+            epoch=position.epoch,
+            start=first,
+            stop=last,
+            order=self._data.order,
+        )
+        return Slice(self._split.take(rows), size, f"epoch {position.epoch}, rows {first:,} to {last:,}")
+
+    def after(self, position: Position) -> Position:
+        """The position after the batch at `position`."""
+        row = position.row + self._batch
+        if row >= self.epoch_rows:
+            return Position(position.step + 1, position.epoch + 1, 0)
+        return Position(position.step + 1, position.epoch, row)
