@@ -56,8 +56,8 @@ def dry_run(loaded: "Loaded", run: str, *, resume: dict[str, int | None] | None 
     """The job as `train` or `resume` would submit it. Writes nothing and prepares nothing."""
     from dlrmx.launch.submit import dry_run_text
 
-    facts = start.known_facts(loaded)
-    planned = start.plan(loaded, facts) if facts else None
+    data = start.prepared(loaded)
+    planned = start.plan(loaded, data) if data else None
     return dry_run_text(start.job(loaded, run, planned=planned, resume=resume), loaded.profile)
 
 

@@ -1,5 +1,6 @@
 """dlrmx checkpoints: what a run has saved, what is in a checkpoint, whether it is sound. Without torch."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +15,8 @@ from .output import pairs, print_json, print_result, table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dlrmx.checkpoint.manifest import CheckpointManifest
     from dlrmx.checkpoint.retain import Info
+    from dlrmx.checkpoint.show import Description
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Checkpoints: list, show, verify, prune.")
 
@@ -36,15 +37,13 @@ def list_checkpoints(run: options.Run = None, json: options.Json = False) -> Non
 @app.command("show")
 def show_checkpoint(target: options.RunOrCheckpoint, json: options.Json = False) -> None:
     """Show what a checkpoint holds: its tensors, step, data position and metrics."""
-    from dlrmx.checkpoint.manifest import read_manifest
+    from dlrmx.checkpoint.show import describe
 
-    path = find_checkpoint(target)
-    manifest = read_manifest(path)
+    found = describe(find_checkpoint(target))
     if json:
-        tensors = {name: {"shape": list(info.shape), "dtype": info.dtype} for name, info in manifest.tensors.items()}
-        print_json(path=str(path), step=manifest.step, state=dict(manifest.state), tensors=tensors)
+        print_json(**{**asdict(found), "path": str(found.path)})
     else:
-        print_result(f"{_facts(path, manifest)}\n\n{_tensors(manifest)}")
+        print_result("\n\n".join([_facts(found), _tensors(found), *(["\n".join(found.plan)] if found.plan else [])]))
 
 
 @app.command("verify")
@@ -131,34 +130,33 @@ def _info_json(info: "Info") -> dict[str, object]:
     }
 
 
-def _facts(path: Path, manifest: "CheckpointManifest") -> str:
-    state = manifest.state
+def _facts(found: "Description") -> str:
+    state = {key: str(value) for key, value in found.state.items() if not isinstance(value, dict | list)}
+    metrics = found.state.get("metrics")
     return pairs(
         {
-            "path": str(path),
-            "step": f"{manifest.step:,}",
-            "attempt": str(manifest.attempt),
-            "size": format_bytes(manifest.bytes),
-            "epoch": str(state.get("epoch", "")),
-            "row": str(state.get("row", "")),
-            "recipe": str(state.get("fingerprint", "")),
-            **{name: format_metric(value) for name, value in manifest.metrics.items()},
+            "path": str(found.path),
+            "step": f"{found.step:,}",
+            "attempt": str(found.attempt),
+            "size": f"{format_bytes(found.bytes)} in {format_count(len(found.files))} files",
+            **{key: value for key, value in state.items() if key not in ("step", "attempt")},
+            **({name: str(value) for name, value in metrics.items()} if isinstance(metrics, dict) else {}),
         }
     )
 
 
-def _tensors(manifest: "CheckpointManifest") -> str:
+def _tensors(found: "Description") -> str:
     rows = [
         [
-            name,
-            " x ".join(map(str, info.shape)) or "scalar",
-            info.dtype,
-            format_bytes(info.bytes),
-            format_count(len(info.entries)),
+            line.name,
+            " x ".join(map(str, line.shape)) or "scalar",
+            line.dtype,
+            format_bytes(line.bytes),
+            f"{line.parts:,}",
         ]
-        for name, info in manifest.tensors.items()
+        for line in found.tensors
     ]
-    return table(["tensor", "shape", "dtype", "size", "pieces"], rows, right=["size", "pieces"])
+    return table(["tensor", "shape", "dtype", "size", "parts"], rows, right=["size", "parts"])
 
 
 def _verdict(path: str, wrong: list[str]) -> str:

@@ -30,9 +30,10 @@ def show_cluster(
 ) -> None:
     """Print a cluster profile."""
     from dlrmx.recipe.clusters import find_profile
+    from dlrmx.recipe.tree import leaves
 
-    profile = find_profile(name).model_dump(mode="json")
+    profile = find_profile(name)
     if json:
-        print_json(name=name, profile=profile)
+        print_json(name=name, profile=profile.model_dump(mode="json"))
     else:
-        print_result(pairs({key: "" if value is None else str(value) for key, value in profile.items()}))
+        print_result(pairs({key: "" if value is None else str(value) for key, value in leaves(profile)}))

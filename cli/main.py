@@ -4,10 +4,10 @@ Nothing heavy is imported until a verb runs, so that `dlrmx --help` answers at o
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from dlrmx.errors import DlrmxError
 
@@ -19,12 +19,14 @@ class _Verbs(TyperGroup):
     """Errors meant for users end without a traceback, with their exit code; help lists verbs under their headings."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        verbs = list(self.commands.items())
-        width = formatter.width - max(len(name) for name, _ in verbs) - 6
-        for heading in dict.fromkeys(verb.rich_help_panel for _, verb in verbs):
+        width = formatter.width - max(map(len, self.commands)) - 6
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, verb in self.commands.items():
+            heading = cast("TyperCommand | TyperGroup", verb).rich_help_panel
+            sections.setdefault(heading or "", []).append((name, verb.get_short_help_str(width)))
+        for heading, verbs in sections.items():
             with formatter.section(heading):
-                listed = [(name, verb) for name, verb in verbs if verb.rich_help_panel == heading]
-                formatter.write_dl([(name, verb.get_short_help_str(width)) for name, verb in listed])
+                formatter.write_dl(verbs)
 
     def invoke(self, ctx: Any) -> Any:
         try:

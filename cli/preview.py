@@ -56,7 +56,7 @@ def plan(
     from . import start
 
     loaded = start.load(recipe, set_, cluster, nodes)
-    planned = start.plan(loaded, start.known_facts(loaded))
+    planned = start.plan(loaded, start.prepared(loaded))
     memory = rank_memory(planned, loaded.recipe)
     if out:
         out.write_text(planned.to_json())

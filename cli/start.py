@@ -11,7 +11,6 @@ from .live import View, open_view
 from .output import say
 
 if TYPE_CHECKING:
-    from dlrmx.data.manifest import Manifest
     from dlrmx.launch.job import JobSpec
     from dlrmx.plan.shards import Plan
     from dlrmx.recipe.load import Loaded
@@ -46,44 +45,45 @@ def prepare(loaded: "Loaded", view: View) -> Path:
     return prepare_data(loaded.recipe, root_of(loaded), progress=progress)
 
 
-def known_facts(loaded: "Loaded") -> "Manifest | None":
-    """Facts of the prepared data, None where nothing is prepared."""
-    from dlrmx.data.manifest import read_manifest
+def prepared(loaded: "Loaded") -> Path | None:
+    """The prepared data; None where they are not there yet."""
     from dlrmx.data.prepare import prepared_path
 
     path = prepared_path(loaded.recipe, root_of(loaded))
-    return read_manifest(path) if path.is_dir() else None
+    return path if path.is_dir() else None
 
 
-def plan(loaded: "Loaded", facts: "Manifest | None") -> "Plan":
-    """The plan that a job of this recipe would follow: the planner's, or the recipe's plan file."""
+def plan(loaded: "Loaded", data: Path | None) -> "Plan":
+    """The plan that a job of this recipe would follow; without prepared data, from what the recipe says of them."""
+    from dlrmx.launch.inputs import job_plan
     from dlrmx.plan.load import load_plan
     from dlrmx.plan.planner import make_plan
     from dlrmx.recipe.clusters import rank_memory_bytes, world_size
 
+    if data is not None:
+        return job_plan(loaded.recipe, loaded.profile, data)
     recipe, world = loaded.recipe, world_size(loaded.profile)
     if recipe.sharding.plan != "auto":
         return load_plan(Path(recipe.sharding.plan), recipe, world)
-    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(loaded.profile), facts=facts)
+    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(loaded.profile))
 
 
 def prepare_and_plan(loaded: "Loaded", view: View) -> "Plan":
-    """Prepare the data where they are not, and plan with their facts."""
-    from dlrmx.data.manifest import read_manifest
-
+    """Prepare the data where they are not there, and plan with their facts."""
     view.show({"event": "phase", "phase": "prepare"})
     path = prepare(loaded, view)
     view.show({"event": "phase", "phase": "plan"})
-    return plan(loaded, read_manifest(path))
+    return plan(loaded, path)
 
 
 def check_data(loaded: "Loaded") -> None:
-    """Raises InputError for all that the data and the plan could do to the start of a run; reads every prepared byte."""
+    """Raises InputError for all that data and plan could do to the start of a run; reads every prepared byte."""
     from dlrmx.data.manifest import verify
 
     with open_view() as view:
         path = prepare(loaded, view)
-    plan(loaded, verify(path))
+    verify(path)
+    plan(loaded, path)
 
 
 def job(

@@ -41,10 +41,8 @@ def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any
     phase = f"  {state.phase}" if state.phase and not state.ended else ""
     lines = [f"{state.name}: {_state_words(state)}{phase}  step {_steps(state)}  attempt {state.attempt}"]
     lines.extend(_failed_save(run, state))
-    if state.first_cause:
-        lines.append(f"first cause  {state.first_cause}")
-    if state.reason:
-        lines.append(f"gave up      {state.reason}")
+    if why := state.reason or state.first_cause:
+        lines.append(f"first cause  {why}")
     if evaluation:
         split, step = evaluation["split"], evaluation["step"]
         lines.append(f"evaluation   {split} at step {step:,}: {evaluation_text(evaluation)}")
@@ -71,10 +69,8 @@ def stopped_text(state: "RunState") -> str:
 
 def failure_text(run: "RunPaths", state: "RunState") -> str:
     """The first cause first, then the log's last lines, then what to try."""
-    cause = state.first_cause
-    lines = [f"{state.name} {state.state}: {cause if cause else 'no cause was written down'}"]
-    if state.reason:
-        lines.append(f"gave up: {state.reason}")
+    why = state.reason or state.first_cause or "it ended without a word"
+    lines = [f"{state.name} failed: {why}"]
     if tail := _log_tail(run):
         lines += ["last lines of the log:", *(f"  | {line}" for line in tail)]
     return "\n".join([*lines, "what to try:", *(f"  {command}" for command in _next(state))])
@@ -122,5 +118,5 @@ def _log_tail(run: "RunPaths") -> list[str]:
     from .follow import log_files
 
     attempts = run.attempts()
-    files = log_files(attempts[-1]) if attempts else []
+    files = log_files(attempts[-1]) if attempts else [path for path in [run.launch_log] if path.is_file()]
     return [line for file in files for line in file.read_text(errors="replace").splitlines()[-LOG_LINES:]]
