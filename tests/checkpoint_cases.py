@@ -43,7 +43,7 @@ def layout(kind: str, table: str, world: int) -> list[tuple[int, Rectangle]]:
     slices = min(world, dim // 4)
     col_cuts = [4 * (part * (dim // 4) // slices) for part in range(slices + 1)]
     if kind == "table_wise":
-        return [(sum(map(ord, table)) % world, (0, rows, 0, dim))]
+        return [(dim // 4 % 3 % world, (0, rows, 0, dim))]  # the fourth and fifth rank get nothing
     if kind == "row_wise":
         return [(rank, (row_cuts[rank], row_cuts[rank + 1], 0, dim)) for rank in range(world)]
     if kind == "column_wise":

@@ -80,7 +80,9 @@ def test_nan_in_the_state_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "7", "null", '{"manifest": []}', '{"weights": {}}', "[" * 100_000], ids=lambda text: text[:9]
+    "text",
+    ["", "{", "[]", "7", "null", '{"manifest": []}', '{"weights": {}}', "[" * 100_000],
+    ids=lambda t: t[:9],
 )
 def test_what_is_none_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
@@ -90,7 +92,8 @@ def test_what_is_none_is_a_value_error(text: str) -> None:
 def forged(**changes: object) -> str:
     """A manifest with changes and a checksum that fits, as a stranger could make it."""
     body = json.loads(to_json(MANIFEST))["manifest"] | changes
-    return json.dumps({"crc32": zlib.crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()), "manifest": body})
+    crc32 = zlib.crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+    return json.dumps({"crc32": crc32, "manifest": body})
 
 
 def test_a_later_format_is_named() -> None:

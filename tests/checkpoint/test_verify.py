@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_cases import flip, make_run, save_all, save_small, whole
 
+from checkpoint_cases import flip, make_run, save_all, save_small, whole
 from dlrmx.checkpoint import verify
 from dlrmx.checkpoint.verify import outline, problems, strangers
 
