@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from dlrmx.errors import InputError, Problem
@@ -13,6 +14,7 @@ from dlrmx.recipe.schema import Recipe
 from dlrmx.units import format_bytes
 
 Search = Callable[[Ask], Plan | Overflow]
+Change = tuple[str, Ask]  # its name, and what would be asked
 MOST_SUSPECTS = 8  # constraints that are tried one by one
 MOST_DOUBLINGS = 6  # of the number of ranks
 HALVINGS = 6  # of the gap between the memory there is and a memory that suffices
@@ -87,21 +89,19 @@ def _unconstrained(ask: Ask, names: list[str]) -> Ask:
 
 
 def _ways_out(ask: Ask, search: Search) -> Iterator[str]:
-    """Changes of the cluster or the recipe, one at a time, that have a plan."""
+    """Changes of the cluster or the recipe that have a plan: of each kind of change the smallest that does."""
+    for kind in (_more_ranks(ask), _more_memory(ask, search), _fp16(ask), _less_state(ask), _smaller_batch(ask)):
+        yield from islice((text for text, changed in kind if isinstance(search(changed), Plan)), 1)
+
+
+def _more_ranks(ask: Ask) -> Iterator[Change]:
     for doubling in range(1, MOST_DOUBLINGS + 1):
         world = ask.world << doubling
-        if isinstance(search(replace(ask, world=world)), Plan):
-            yield f"{world} ranks instead of {ask.world}"
-            break
-    enough_bytes = _enough_memory(ask, search)
-    yield f"{format_bytes(enough_bytes)} per rank instead of {format_bytes(ask.memory_bytes)}"
-    for text, changed in _smaller(ask):
-        if isinstance(search(changed), Plan):
-            yield text
+        yield f"{world} ranks instead of {ask.world}", replace(ask, world=world)
 
 
-def _enough_memory(ask: Ask, search: Search) -> int:
-    """Bytes per rank that suffice, near the fewest."""
+def _more_memory(ask: Ask, search: Search) -> Iterator[Change]:
+    """A memory per rank near the least that suffices."""
     # The first plan of a rank without limits fits wherever its largest rank does.
     unlimited = search(replace(ask, memory_bytes=1 << 62))
     assert isinstance(unlimited, Plan)
@@ -113,27 +113,36 @@ def _enough_memory(ask: Ask, search: Search) -> int:
             enough = middle
         else:
             too_few = middle
-    return enough + enough // 100  # shown with three digits, it must still suffice
+    enough += enough // 100  # rounded to three digits, it must still suffice
+    text = f"{format_bytes(enough)} per rank instead of {format_bytes(ask.memory_bytes)}"
+    yield text, replace(ask, memory_bytes=enough)
 
 
-def _smaller(ask: Ask) -> Iterator[tuple[str, Ask]]:
-    """Recipes that take less memory, each with its name."""
-    recipe = ask.recipe
-    wide = [name for name, table in recipe.tables.items() if table.dtype == "fp32"]
-    largest = max(wide, key=lambda name: recipe.tables[name].rows * recipe.tables[name].dim, default=None)
-    if largest is not None:
-        yield f"dtype fp16 for table '{largest}'", _in_fp16(ask, [largest])
-    if len(wide) > 1:
+def _fp16(ask: Ask) -> Iterator[Change]:
+    tables = ask.recipe.tables
+    wide = sorted(
+        (name for name in tables if tables[name].dtype == "fp32"),
+        key=lambda name: -tables[name].rows * tables[name].dim,
+    )
+    if wide:
+        yield f"dtype fp16 for table '{wide[0]}'", _in_fp16(ask, wide[:1])
         yield "dtype fp16 for all tables", _in_fp16(ask, wide)
-    if recipe.optimizer.sparse.kind == "adagrad":
-        sparse = recipe.optimizer.sparse.model_copy(update={"kind": "rowwise_adagrad"})
-        optimizer = recipe.optimizer.model_copy(update={"sparse": sparse})
-        yield "optimizer.sparse.kind rowwise_adagrad instead of adagrad", _changed(ask, optimizer=optimizer)
-    for part in (2, 4):
-        batch = recipe.train.batch // part
+
+
+def _less_state(ask: Ask) -> Iterator[Change]:
+    optimizer = ask.recipe.optimizer
+    if optimizer.sparse.kind == "adagrad":
+        sparse = optimizer.sparse.model_copy(update={"kind": "rowwise_adagrad"})
+        changed = _changed(ask, optimizer=optimizer.model_copy(update={"sparse": sparse}))
+        yield "optimizer.sparse.kind rowwise_adagrad instead of adagrad", changed
+
+
+def _smaller_batch(ask: Ask) -> Iterator[Change]:
+    train = ask.recipe.train
+    for batch in (train.batch // 2, train.batch // 4):
         if batch:
-            train = recipe.train.model_copy(update={"batch": batch})
-            yield f"train.batch {batch} instead of {recipe.train.batch}", _changed(ask, train=train)
+            changed = _changed(ask, train=train.model_copy(update={"batch": batch}))
+            yield f"train.batch {batch} instead of {train.batch}", changed
 
 
 def _in_fp16(ask: Ask, names: list[str]) -> Ask:

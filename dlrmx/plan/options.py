@@ -105,7 +105,7 @@ def choose(demand: Demand, ask: Ask, *, large_bytes: float) -> Kind:
     """
     rows, world = demand.table.rows, ask.world
     small = world > 1 and rows * world < ask.recipe.train.batch * len(demand.pooling)
-    large = demand.stored_bytes > large_bytes and rows >= world
+    large = demand.stored_bytes > large_bytes and 1 < world <= rows
     cutting: tuple[Kind, ...] = ("row_wise", "column_wise", "table_wise")
     whole: tuple[Kind, ...] = ("table_wise", "row_wise", "column_wise")
     ranking = cutting if large else whole

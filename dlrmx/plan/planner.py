@@ -9,8 +9,8 @@ from dlrmx.plan.validate import plan_problems
 from dlrmx.recipe.schema import Recipe
 
 # A table larger than this part of a rank's fair share is cut; the next smaller part is tried where memory does not
-# suffice. At 0 all are cut: the most even plan that the constraints allow. (Replicas stay: a replicated table and its
-# gradient take less than the exchange buffers that it saves.)
+# suffice. At 0 all are cut: the most even plan that the constraints allow. (Replicas stay: a small table, its sums and
+# its gradient take no more than the exchange buffers that they save.)
 FAIR_SHARES = (1.0, 0.5, 0.25, 0.0)
 
 

@@ -49,6 +49,8 @@ def _cutting_problems(table: TablePlan, world: int) -> Iterator[str]:
         if table.strips:
             yield "a data_parallel table has no strips"
         return
+    for tier in sorted({strip.tier for strip in table.strips} - set(TIERS)):
+        yield f"memory tier '{tier}' is not implemented; there are {', '.join(TIERS)}"
     outside = [strip for strip in table.strips if not _inside(strip, table, world)]
     for strip in outside:
         within = f"{table.rows} x {table.dim} and {world} ranks, in steps of {COLUMN_STEP} columns"
@@ -70,7 +72,6 @@ def _inside(strip: Strip, table: TablePlan, world: int) -> bool:
         and strip.col_start % COLUMN_STEP == strip.col_end % COLUMN_STEP == 0
         and strip.num_ranks >= 1
         and 0 <= strip.first_rank <= world - strip.num_ranks
-        and strip.tier in TIERS
     )
 
 
