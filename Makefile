@@ -43,7 +43,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 data: $(STAMP)
-	$(BIN)/python recipes/movielens_100k.py datasets
+	$(BIN)/python -m dlrmx.data.movielens datasets
 
 # Dependencies come from setup.cfg, their versions from constraints.txt. The links let mypy see cli/ and recipes/ under
 # the names they are installed as.
