@@ -11,13 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dlrmx.launch.processes import Worker, die_with_parent, is_alive, kill_group, workers_of
+from dlrmx.launch.processes import NOT_SEEN, Worker, die_with_parent, is_alive, kill_group, workers_of
 from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import AttemptPaths, RunPaths
 
 POLL_S = 0.2
-# The other workers get so long to say what they saw before they are killed.
+# After one worker's death the others get so long to say what they saw before they are killed.
 AFTER_DEATH_S = 5.0
+# The agent starts its workers together: one that is not seen so long after another died before we looked.
+SPAWN_S = 2.0
+# Once all workers are dead the agent has nothing left to do but to say so.
+AGENT_END_S = 3.0
 
 Ended = Literal["itself", "worker_died", "grace_over", "killed"]
 
@@ -77,6 +81,7 @@ class Watch:
     killed: Callable[[], bool]
     _seen: dict[int, Worker] = field(default_factory=dict)
     _gone: list[Worker] = field(default_factory=list)
+    _first_seen: float | None = None
     _first_gone: float | None = None
     _stop_since: float | None = None
 
@@ -89,22 +94,44 @@ class Watch:
             verdict = self._verdict(time.monotonic())
             if verdict is not None and self.process.poll() is None:
                 ended = verdict
-                kill_group(self.process.pid)
+                self._kill()
         returncode = self.process.wait()
-        for worker in self._seen.values():
-            if is_alive(worker):  # one whose agent was killed and that does not die with it
-                kill_group(worker.pid)
+        self._kill_workers()  # those whose agent was killed and that do not die with it
         self._look()
         return AgentEnd(returncode, ended, tuple(self._gone))
 
+    def _kill(self) -> None:
+        """Kill the workers; the agent then says how each of them ended. Kill it too, where it does not end."""
+        self._kill_workers()
+        try:
+            self.process.wait(AGENT_END_S)
+        except subprocess.TimeoutExpired:
+            kill_group(self.process.pid)
+
+    def _kill_workers(self) -> None:
+        for worker in self._seen.values():
+            if is_alive(worker):
+                kill_group(worker.pid)
+
     def _look(self) -> None:
         """Note new workers and newly dead ones."""
-        if len(self._seen) < self.workers and self.process.poll() is None:
-            self._seen.update((worker.pid, worker) for worker in workers_of(self.process.pid))
+        now = time.monotonic()
+        if len(self._seen) < self.workers:
+            self._look_for_workers()
+        if self._seen and self._first_seen is None:
+            self._first_seen = now
         dead = [worker for worker in self._seen.values() if worker not in self._gone and not is_alive(worker)]
-        if dead and self._first_gone is None:
-            self._first_gone = time.monotonic()
         self._gone.extend(dead)
+        missing = len(self._seen) < self.workers and self._first_seen is not None and now > self._first_seen + SPAWN_S
+        if (dead or missing) and self._first_gone is None:
+            self._first_gone = now
+
+    def _look_for_workers(self) -> None:
+        # Events first: whoever wrote one and is no child of the agent afterwards is dead.
+        started = read_events(self.attempt, "worker_started")
+        self._seen.update((worker.pid, worker) for worker in workers_of(self.process.pid))
+        for event in started:
+            self._seen.setdefault(event["pid"], Worker(event["rank"], event["pid"], NOT_SEEN))
 
     def _verdict(self, now: float) -> Ended | None:
         """Why the agent must be killed now, or None."""

@@ -114,7 +114,7 @@ def _drive(node: Node) -> End:
         attempt = claim_attempt(node.run)
         update_run(node.run, state="running", attempt=attempt.number)
         end = _attempt(node, attempt, stop_now=previous is not None and previous.stop_request.exists())
-        append_event(attempt, "attempt_ended", outcome=end.state, step=last_step(read_events(attempt)))
+        append_event(attempt, "attempt_ended", outcome=end.state, step=last_step(attempt))
         if end.state != "failed" or end.exit_code != 1 or attempt.stop_request.exists() or node.spec.evaluate:
             return end
         outcomes.append(outcome_of(attempt))

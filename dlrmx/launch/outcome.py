@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dlrmx.launch.agent import AgentEnd
-from dlrmx.launch.processes import Worker
+from dlrmx.launch.processes import NOT_SEEN, Worker
 from dlrmx.launch.retry import Outcome
 from dlrmx.runs.diagnosis import EXTERNAL, KILLED, first_cause, last_step
 from dlrmx.runs.events import append_event, first_step, read_events
 from dlrmx.runs.layout import AttemptPaths
 
 # torch.distributed.run ends with a table of its workers' exit codes.
-EXIT_CODE = re.compile(r"exitcode\s*: (-?\d+) \(pid: (\d+)\)")
+EXIT_CODE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+) \(pid: (\d+)\)")
 ERROR_LINE = re.compile(r"(?:\[\S+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*)")
 LOG_TAIL_BYTES = 65_536
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -28,7 +28,7 @@ def outcome_of(attempt: AttemptPaths) -> Outcome:
     saved = [event["step"] for event in events if event["event"] == "saved"]
     return Outcome(
         step_begun=begun,
-        step_ended=cause.step if cause and cause.step is not None else last_step(events),
+        step_ended=cause.step if cause and cause.step is not None else last_step(attempt),
         new_checkpoint=any(step > (begun or 0) for step in saved),
         cause=None if cause is None or cause.cause in EXTERNAL else cause.cause,
     )
@@ -40,8 +40,11 @@ def note_silent_death(attempt: AttemptPaths, end: AgentEnd, grace_s: float) -> N
     failed = {event["pid"] for event in events if event["event"] == "failed"}
     if any(event["event"] == "failed" and event.get("primary", True) for event in events):
         return
-    silent = [worker for worker in end.gone if worker.pid not in failed]
-    step = last_step(events)
+    table = [Worker(int(rank), int(pid), NOT_SEEN) for rank, _, pid in EXIT_CODE.findall(_tail(attempt.node_log(0)))]
+    seen = {worker.pid for worker in end.gone}
+    dead = [*end.gone, *(worker for worker in table if worker.pid not in seen)]
+    silent = [worker for worker in dead if worker.pid not in failed]
+    step = last_step(attempt)
     if end.ended == "grace_over":
         _failed(attempt, None, step, KILLED, f"did not save within the grace of {grace_s:g} s after the stop request")
     elif end.ended == "killed":
@@ -77,7 +80,7 @@ def _last_words(worker: Worker, log: Path) -> tuple[str, str]:
 
 
 def _exit_codes(tail: str) -> Mapping[int, int]:
-    return {int(pid): int(code) for code, pid in EXIT_CODE.findall(tail)}
+    return {int(pid): int(code) for _, code, pid in EXIT_CODE.findall(tail)}
 
 
 def _error_line(tail: str) -> str | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+# Start tick of a process that was gone before it could be looked at.
+NOT_SEEN = -1
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import AttemptPaths
-from dlrmx.runs.lines import Line
+from dlrmx.runs.lines import Line, last_line
 
 LOST = "lost"
 KILLED = "killed"
@@ -43,13 +43,15 @@ def first_cause(attempt: AttemptPaths) -> Cause | None:
         return None
     claimed = events[0]
     message = f"its node process (pid {claimed['pid']}) was killed or its machine went down"
-    return Cause(None, claimed["host"], last_step(events), LOST, message)
+    return Cause(None, claimed["host"], last_step(attempt), LOST, message)
 
 
-def last_step(events: list[Line]) -> int | None:
-    """The last step that any event names, None where training had not begun."""
-    steps = [event["step"] for event in events if isinstance(event.get("step"), int)]
-    return steps[-1] if steps else None
+def last_step(attempt: AttemptPaths) -> int | None:
+    """The last step that the attempt tells of, None where training had not begun."""
+    lines: list[Line] = read_events(attempt)
+    if record := last_line(attempt.records):
+        lines.append(record)
+    return max((line["step"] for line in lines if isinstance(line.get("step"), int)), default=None)
 
 
 def _cause(event: dict[str, Any]) -> Cause:

@@ -8,7 +8,7 @@ from dlrmx.runs.claim import is_live
 from dlrmx.runs.diagnosis import Cause, first_cause, last_step
 from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import STEP_DIR, AttemptPaths, RunPaths
-from dlrmx.runs.lines import Line, last_line
+from dlrmx.runs.lines import Line
 from dlrmx.runs.run_file import read_run
 
 State = Literal["created", "running", "stopping", "stopped", "done", "failed", "lost"]
@@ -62,7 +62,7 @@ def run_state(run: RunPaths) -> RunState:
         created=fields["created"],
         attempt=newest.number if newest else 0,
         phase=_newest(events, "phase", "phase"),
-        step=_step(newest, events),
+        step=last_step(newest) if newest else None,
         total_steps=_newest(events, "begin", "total_steps"),
         checkpoint=newest_checkpoint(run),
         saves_failed=sum(event["event"] == "save_failed" for event in events),
@@ -83,12 +83,6 @@ def _state(live: bool, fields: dict[str, Any], newest: AttemptPaths | None) -> S
         return "stopping" if newest and newest.stop_request.exists() else "running"
     recorded: State = fields["state"]
     return "lost" if recorded == "running" else recorded
-
-
-def _step(newest: AttemptPaths | None, events: list[Line]) -> int | None:
-    record = last_line(newest.records) if newest else None
-    steps = [step for step in ((record or {}).get("step"), last_step(events)) if isinstance(step, int)]
-    return max(steps, default=None)
 
 
 def _newest(events: list[Line], name: str, field: str) -> Any:
