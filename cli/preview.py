@@ -1,5 +1,6 @@
 """dlrmx check and dlrmx plan: what a recipe says and how its tables would be cut, before anything runs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,12 +110,21 @@ def _table_row(name: str, cut: "TablePlan", world: int, loaded: "Loaded") -> lis
     from dlrmx.plan.memory import table_bytes
 
     size = table_bytes(cut, loaded.recipe.optimizer.sparse.kind)
-    copies = world if cut.kind == "data_parallel" else 1
-    ranks = "all" if copies == world else _ranges(sorted({rect.rank for rect in cut.rectangles(name)}))
-    return [name, f"{cut.rows:,}", str(cut.dim), cut.dtype, cut.kind, ranks, format_bytes(size * copies)]
+    copied = cut.kind == "data_parallel"
+    holders = range(world) if copied else sorted({part.rank for part in cut.rectangles(name)})
+    ranks = "all" if len(holders) == world else _ranges(holders)
+    return [
+        name,
+        f"{cut.rows:,}",
+        str(cut.dim),
+        cut.dtype,
+        cut.kind,
+        ranks,
+        format_bytes(size * (world if copied else 1)),
+    ]
 
 
-def _ranges(ranks: list[int]) -> str:
+def _ranges(ranks: Sequence[int]) -> str:
     """Ranks as runs: [0, 1, 2, 5] -> '0-2, 5'."""
     runs: list[list[int]] = []
     for rank in ranks:

@@ -63,7 +63,7 @@ def done_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] 
 
 def stopped_text(state: "RunState") -> str:
     """How to go on with a run that was stopped."""
-    at = "nothing was trained yet" if state.checkpoint is None else f"saved at step {state.checkpoint:,}"
+    at = "nothing was saved yet" if state.checkpoint is None else f"saved at step {state.checkpoint:,}"
     return f"{at}, resume with: dlrmx resume {state.name}"
 
 

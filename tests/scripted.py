@@ -1,5 +1,15 @@
 """A small recipe, a node process that plays a script, and what a run writes: for tests of the command line."""
 
+from collections.abc import Callable
+
+from typer.testing import Result
+
+from dlrmx.runs.layout import RunPaths
+
+Dlrmx = Callable[..., Result]
+MakeRun = Callable[..., RunPaths]
+Play = Callable[..., str]
+
 RECIPE = """\
 # Clicks on nothing: a recipe for tests.
 dlrmx: 1

@@ -4,12 +4,11 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import FAKE_NODE, RECIPE
+from scripted import FAKE_NODE, RECIPE, Dlrmx, MakeRun, Play
 from typer.testing import CliRunner, Result
 
 from dlrmx.runs.claim import claim_attempt, create_run
@@ -17,9 +16,6 @@ from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.registry import register
 from dlrmx.runs.run_file import update_run
-
-Dlrmx = Callable[..., Result]
-
 
 @pytest.fixture(autouse=True)
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +44,7 @@ def dlrmx() -> Dlrmx:
 
 
 @pytest.fixture
-def fake_node(tmp_path: Path) -> Callable[..., str]:
+def fake_node(tmp_path: Path) -> Play:
     """Sets what the node process will do; gives the `-s` that makes it the interpreter of the job."""
     script, program = tmp_path / "script.json", tmp_path / "fake-python"
     program.write_text(FAKE_NODE.format(python=sys.executable, script=str(script)))
@@ -62,7 +58,7 @@ def fake_node(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path) -> Callable[..., RunPaths]:
+def make_run(tmp_path: Path) -> MakeRun:
     """A run with one attempt in ./runs, in the given state, with the given events."""
 
     def make(state: str = "done", *events: dict[str, Any], name: str | None = None, **fields: Any) -> RunPaths:

@@ -1,4 +1,4 @@
-"""The option list is pinned, and docs/cli.md says neither more nor less. A new feature is a recipe field, not an option."""
+"""The option list is pinned, and docs/cli.md says no more and no less. A new feature is a recipe field, no option."""
 
 import re
 from pathlib import Path

@@ -1,0 +1,21 @@
+"""clusters list and show."""
+
+import json
+from pathlib import Path
+
+from scripted import Dlrmx
+
+
+def test_profiles_are_found_from_this_folder(dlrmx: Dlrmx, tmp_path: Path) -> None:
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "big.yaml").write_text("scheduler: local\nworkers_per_node: 6\n")
+    found = json.loads(dlrmx("clusters", "list", "--json").stdout)["clusters"]
+    assert {entry["name"]: entry["source"] for entry in found} == {"big": "clusters/big.yaml", "local": "built in"}
+    shown = json.loads(dlrmx("clusters", "show", "big", "--json").stdout)
+    assert shown["profile"]["workers_per_node"] == 6
+    assert ["workers_per_node", "6"] in [line.split() for line in dlrmx("clusters", "show", "big").stdout.splitlines()]
+
+
+def test_local_is_the_default(dlrmx: Dlrmx, tmp_path: Path) -> None:
+    shown = json.loads(dlrmx("clusters", "show", "--json").stdout)
+    assert (shown["name"], shown["profile"]["root"]) == ("local", str(tmp_path / "runs"))

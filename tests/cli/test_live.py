@@ -1,0 +1,99 @@
+"""What is shown of a run while it is followed."""
+
+import pytest
+from rich.console import Console
+from scripted import EVALUATION, STEP
+
+from dlrmx_cli.live import PlainView, TerminalView, entry_line, render
+from dlrmx_cli.progress import Progress
+
+PREPARING = {"event": "progress", "phase": "prepare", "what": "rows", "total": 1000}
+
+
+def rendered(progress: Progress) -> str:
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        console.print(render(progress))
+    return capture.get()
+
+
+def test_the_display_shows_phase_bar_quality_and_cost() -> None:
+    progress = Progress(1, phase="train", step=10, total_steps=20, record=STEP, ms_per_step=1000.0)
+    text = rendered(progress)
+    for words in (
+        "prepare", "plan", "start", "train", "evaluate", "save", "step 10 of 20", "10 s left", "loss 0.5000",
+        "NE 0.9000", "AUC 0.7000", "12.3 K samples/s", "lr 0.1 dense, 0.1 sparse", "exchange 9 KiB a step and rank",
+        "memory 3 GiB a rank",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_the_display_before_training_has_no_bar() -> None:
+    text = rendered(Progress(1, phase="prepare", doing="rows: 5 of 10 rows"))
+    assert "rows: 5 of 10 rows" in text
+    assert "step" not in text
+
+
+def test_failed_saves_and_a_stop_stay_visible() -> None:
+    text = rendered(Progress(1, phase="train", saves_failed=2, stopping=True))
+    assert "2 saves failed" in text
+    assert "stopping" in text
+
+
+def test_undefined_metrics_say_so() -> None:
+    assert "AUC undefined" in rendered(Progress(1, record={**STEP, "auc": None}))
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (STEP, ["step 10/20", "loss 0.5000", "NE 0.9000", "12.3 K samples/s", "exchange 9 KiB/step", "3 GiB"]),
+        (EVALUATION, ["evaluate test at step 20", "NE 0.7531 (planted optimum 0.7421)", "AUC 0.8125", "100 rows"]),
+        ({**EVALUATION, "optimum_ne": None, "auc": None}, ["NE 0.7531  AUC undefined"]),
+        ({"event": "saved", "step": 1000, "bytes": 3 * 2**20, "seconds": 0.5}, ["saved step 1,000 (3 MiB in 0.5 s)"]),
+        ({"event": "save_failed", "step": 7, "reason": "disk full"}, ["save of step 7 failed: disk full"]),
+        ({"event": "stop_requested", "by": "SIGTERM"}, ["stop requested"]),
+        ({"event": "failed", "rank": 3, "step": 9, "message": "NaN", "primary": True}, ["rank 3 failed at step 9: NaN"]),
+    ],
+)
+def test_what_is_worth_a_line(entry: dict[str, object], words: list[str]) -> None:
+    line = entry_line(entry, Progress(1, step=10, total_steps=20))
+    assert "\n" not in line
+    for word in words:
+        assert word in line
+
+
+def test_what_failed_only_because_another_rank_did_is_not_shown() -> None:
+    entry = {"event": "failed", "rank": 0, "step": 9, "message": "connection lost", "primary": False}
+    assert entry_line(entry, Progress(1)) == ""
+
+
+def test_plain_lines_are_few(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView()
+    for done in range(0, 1001):
+        view.show({**PREPARING, "done": done})
+    view.show({"event": "phase", "phase": "train"})
+    view.show({"event": "begin", "step": 0, "total_steps": 20})
+    view.show({"event": "worker_started", "rank": 0})
+    view.show(STEP)
+    view.begin(2)
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len([line for line in lines if line.startswith("rows: ")]) == 11  # one per tenth
+    assert lines[11:] == ["train", lines[12], "attempt 2"]
+    assert lines[12].startswith("step 10/20")
+    assert captured.out == ""
+
+
+def test_the_terminal_display_goes_to_stderr_and_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    view = TerminalView()
+    view.begin(1)
+    view.show({"event": "begin", "step": 0, "total_steps": 20})
+    view.show(STEP)
+    view.show(EVALUATION)
+    view.begin(2)
+    view.close()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "evaluate test at step 20" in captured.err
+    assert "attempt 2" in captured.err

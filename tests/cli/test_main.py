@@ -1,0 +1,100 @@
+"""The app as a whole: help, exit codes, errors without tracebacks; in processes of their own, as users meet them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripted import Dlrmx, MakeRun
+
+from dlrmx import __version__
+from dlrmx.errors import ClusterError, DlrmxError, InputError, UnknownRun
+from dlrmx_cli import runs
+
+PROGRAM = str(Path(sys.executable).with_name("dlrmx"))
+
+
+def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    env = {**os.environ, **environment}
+    return subprocess.run([PROGRAM, *words], capture_output=True, text=True, env=env, timeout=60, check=False)
+
+
+def test_help_lists_the_verbs_under_their_headings(dlrmx: Dlrmx) -> None:
+    text = dlrmx("--help").stdout
+    places = [text.index(f"\n{heading}:") for heading in ("Train", "Before you pay", "Runs", "Library")]
+    assert places == sorted(places)
+    assert places[0] < text.index("  train ") < places[1] < text.index("  check ") < places[2]
+    assert "..." not in text.partition("COMMAND [ARGS]...")[2]  # no verb's help is cut
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"{__version__}\n"
+
+
+def test_no_verb_is_help_and_an_unknown_one_names_what_resembles_it() -> None:
+    assert "Usage: dlrmx" in run().stdout + run().stderr
+    unknown = run("recipies", "list")
+    assert unknown.returncode == 2
+    assert "Did you mean 'recipes'?" in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("check", "no-such-recipe"), 2),
+        (("check", "quickstart", "--no-such-option"), 2),
+        (("status", "no-such-run"), 4),
+        (("resume",), 4),
+        (("evaluate", "no-such-run"), 4),
+        (("report", "no-such-run"), 4),
+        (("checkpoints", "show", "no-such-run"), 4),
+        (("clusters", "show", "no-such-cluster"), 2),
+    ],
+)
+def test_what_is_wrong_is_said_on_stderr_with_its_exit_code(words: tuple[str, ...], code: int) -> None:
+    done = run(*words)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert 1 <= len(done.stderr.splitlines()) <= 24  # one screen
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputError("bad"), 2),
+        (ClusterError("away"), 3),
+        (UnknownRun("none"), 4),
+        (DlrmxError("failed", hint="try again"), 1),
+        (OSError(28, "No space left on device", "/data/x"), 1),
+        (PermissionError(13, "Permission denied", "/data/x"), 1),
+    ],
+)
+def test_each_error_has_its_code(
+    error: Exception, code: int, dlrmx: Dlrmx, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    make_run()
+    monkeypatch.setattr(runs, "find", fail)
+    done = dlrmx("status")
+    assert done.exit_code == code
+    assert done.stdout == ""
+    assert (str(error) if isinstance(error, DlrmxError) else "/data/x: ") in done.stderr
+
+
+def test_our_own_bugs_are_not_hidden(dlrmx: Dlrmx, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise AssertionError("ours")
+
+    monkeypatch.setattr(runs, "find", fail)
+    assert isinstance(dlrmx("status").exception, AssertionError)
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"'{PROGRAM}' recipes schema | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "{\n"
+    assert done.stderr == ""

@@ -1,0 +1,36 @@
+"""The evaluations of runs side by side."""
+
+import pytest
+from scripted import EVALUATION, STEP, MakeRun
+
+from dlrmx.runs.records import append_record
+from dlrmx_cli.report import report_rows, report_table
+
+
+def test_the_newest_evaluation_of_each_split_counts(make_run: MakeRun) -> None:
+    run = make_run()
+    for record in (
+        {**EVALUATION, "split": "validation", "step": 10, "ne": 0.9, "final": False},
+        {**EVALUATION, "split": "validation", "step": 20, "ne": 0.8, "final": False},
+        EVALUATION,
+        {**STEP, "samples_per_s": 100.0},
+        {**STEP, "samples_per_s": 300.0},
+    ):
+        append_record(run.attempt(1), **record)
+    rows = {row["split"]: row for row in report_rows(run)}
+    assert (rows["validation"]["step"], rows["validation"]["ne"]) == (20, 0.8)
+    assert rows["test"]["optimum_ne"] == EVALUATION["optimum_ne"]
+    # Equally many samples at 100/s and at 300/s: 2 / (1/100 + 1/300).
+    assert rows["test"]["samples_per_s"] == pytest.approx(150.0)
+
+
+def test_the_table_tells_unknown_from_undefined(make_run: MakeRun) -> None:
+    run = make_run()
+    append_record(run.attempt(1), **{**EVALUATION, "auc": None, "optimum_ne": None})
+    header, line = report_table(report_rows(run)).splitlines()
+    assert header.split()[:3] == ["run", "split", "step"]
+    assert line.split() == ["clicks-1", "test", "20", "100", "0.4100", "0.7531", "undefined", "0.9000", "1.0200"]
+
+
+def test_a_run_without_evaluations_has_no_rows(make_run: MakeRun) -> None:
+    assert report_rows(make_run("failed")) == []

@@ -1,0 +1,129 @@
+"""runs, status, watch, logs, report, cancel: from any folder, from the run's files."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from scripted import EVALUATION, Dlrmx, MakeRun
+
+from dlrmx.runs.claim import hold
+from dlrmx.runs.events import append_event
+from dlrmx.runs.records import append_record
+from dlrmx.runs.run_file import update_run
+
+STATUS_KEYS = {
+    "version", "name", "dir", "recipe", "state", "created", "attempt", "phase", "step", "total_steps", "checkpoint",
+    "saves_failed", "exit_code", "reason", "first_cause", "evaluation",
+}  # fmt: skip
+
+
+def test_no_runs_yet(dlrmx: Dlrmx) -> None:
+    done = dlrmx("runs")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "dlrmx train quickstart" in done.stderr
+
+
+def test_runs_are_listed_newest_first_from_any_folder(
+    dlrmx: Dlrmx, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run("done", name="old")
+    make_run("failed", name="new")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found = json.loads(dlrmx("runs", "--json").stdout)["runs"]
+    assert [(run["name"], run["state"]) for run in found] == [("new", "failed"), ("old", "done")]
+    assert [line.split()[0] for line in dlrmx("runs").stdout.splitlines()] == ["run", "new", "old"]
+
+
+def test_status_takes_a_name_a_prefix_a_path_or_the_newest(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    first = make_run("stopped", {"event": "stopped", "step": 3}, name="first")
+    make_run("done", {"event": "finished", "step": 20}, name="second")
+    for words in (("first",), ("fir",), (str(first.dir),)):
+        assert dlrmx("status", *words).stdout.startswith("first: stopped  step 3 of 20"), words
+    assert dlrmx("status").stdout.startswith("second: done")
+
+
+def test_status_as_json_is_as_documented(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    event = {"event": "failed", "rank": 1, "step": 7, "cause": "NonFinite", "message": "NaN", "primary": True}
+    run = make_run("failed", event, exit_code=1, reason="rank 1: NaN")
+    append_record(run.attempt(1), **EVALUATION)
+    status = json.loads(dlrmx("status", "--json").stdout)
+    assert set(status) == STATUS_KEYS
+    assert (status["state"], status["exit_code"], status["first_cause"]["rank"]) == ("failed", 1, 1)
+    assert status["evaluation"]["ne"] == EVALUATION["ne"]
+
+
+def test_logs_print_those_of_the_newest_attempt(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    run = make_run()
+    run.attempt(1).node_log(0).write_text("hello\nworld\n")
+    assert dlrmx("logs").stdout == "hello\nworld\n"
+    assert dlrmx("logs", "-f").stdout == "hello\nworld\n"  # a run that has ended is not waited for
+
+
+def test_report_compares_runs(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    for name in ("one", "two"):
+        append_record(make_run(name=name).attempt(1), **EVALUATION)
+    evaluations = json.loads(dlrmx("report", "one", "two", "--json").stdout)["evaluations"]
+    assert [row["run"] for row in evaluations] == ["one", "two"]
+    assert len(dlrmx("report", "one", "two").stdout.splitlines()) == 3
+    assert [line.split()[0] for line in dlrmx("report").stdout.splitlines()] == ["run", "two"]
+
+
+def test_report_of_a_run_without_evaluations(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    make_run("failed")
+    done = dlrmx("report")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "no evaluations yet" in done.stderr
+
+
+def test_cancel_asks_a_live_run_to_stop(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    run = make_run("running")
+    with hold(run):
+        assert dlrmx("cancel").exit_code == 0
+    assert run.attempt(1).stop_request.exists()
+
+
+def test_cancel_refuses_a_run_that_is_not_running(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    run = make_run("done")
+    done = dlrmx("cancel")
+    assert done.exit_code == 2
+    assert "is not running" in done.stderr
+    assert not run.attempt(1).stop_request.exists()
+
+
+def test_watch_follows_to_the_end(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    run = make_run("running")
+    held = threading.Event()
+
+    def finish() -> None:
+        with hold(run):
+            held.set()
+            time.sleep(0.4)
+            append_event(run.attempt(1), "saved", step=20, bytes=10, seconds=1)
+            append_event(run.attempt(1), "finished", step=20)
+            update_run(run, state="done", exit_code=0)
+
+    thread = threading.Thread(target=finish)
+    thread.start()
+    held.wait()
+    done = dlrmx("watch")
+    thread.join()
+    assert done.exit_code == 0
+    assert "saved step 20" in done.stderr
+    assert done.stdout.startswith("clicks-1: done")
+
+
+def test_ctrl_c_leaves_a_watched_run_alone(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    run = make_run("running")
+    with hold(run):
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        done = dlrmx("watch")
+        timer.join()
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "detached; clicks-1 goes on" in done.stderr
+    assert not run.attempt(1).stop_request.exists()

@@ -1,0 +1,69 @@
+"""What is said of a run at rest."""
+
+from scripted import EVALUATION, MakeRun
+
+from dlrmx.runs.events import append_event
+from dlrmx.runs.state import run_state
+from dlrmx_cli.summary import done_text, failure_text, run_row, status_text, stopped_text
+
+FAILED = {"event": "failed", "rank": 1, "step": 7, "cause": "NonFinite", "message": "loss is NaN", "primary": True}
+LATER = {"event": "failed", "rank": 0, "step": 7, "cause": "PeerStopped", "message": "rank 1", "primary": False}
+
+
+def test_a_finished_run_shows_its_quality_its_checkpoint_and_what_comes_next(make_run: MakeRun) -> None:
+    run = make_run("done", {"event": "finished", "step": 20})
+    run.checkpoint(20).mkdir(parents=True)
+    text = done_text(run, run_state(run), EVALUATION)
+    for words in (
+        "clicks-1 is done at step 20", "test: loss 0.4100  NE 0.7531 (planted optimum 0.7421)  AUC 0.8125",
+        str(run.checkpoint(20)), "dlrmx report clicks-1", "dlrmx evaluate clicks-1",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_a_failure_begins_with_its_first_cause(make_run: MakeRun) -> None:
+    run = make_run("failed", LATER, FAILED, exit_code=1)
+    run.attempt(1).node_log(0).write_text("".join(f"line {n}\n" for n in range(100)))
+    lines = failure_text(run, run_state(run)).splitlines()
+    assert lines[0].startswith("clicks-1 failed: rank 1 on ")
+    assert lines[0].endswith("at step 7: NonFinite: loss is NaN")
+    assert "  | line 99" in lines
+    assert "  | line 84" not in lines
+    assert lines[-2:] == ["  dlrmx logs clicks-1", "  dlrmx resume clicks-1"]
+
+
+def test_failed_saves_are_on_the_first_line(make_run: MakeRun) -> None:
+    failure = {"event": "save_failed", "step": 10, "reason": "No space left on device"}
+    run = make_run("stopped", failure, {**failure, "step": 15}, {"event": "stopped", "step": 16})
+    lines = status_text(run, run_state(run), None).splitlines()
+    assert lines[0] == "clicks-1: stopped, 2 saves FAILED  step 16 of 20  attempt 1"
+    assert "step 15: No space left on device" in lines[1]
+
+
+def test_a_status_without_anything_wrong_is_short(make_run: MakeRun) -> None:
+    run = make_run("done", {"event": "finished", "step": 20})
+    lines = status_text(run, run_state(run), EVALUATION).splitlines()
+    assert lines[0] == "clicks-1: done  step 20 of 20  attempt 1"
+    assert [line.split()[0] for line in lines[1:]] == ["evaluation", "checkpoint", "path", "next"]
+
+
+def test_a_lost_run_names_its_cause_and_the_way_on(make_run: MakeRun) -> None:
+    run = make_run("running")  # nobody holds its lock
+    text = status_text(run, run_state(run), None)
+    assert text.startswith("clicks-1: lost")
+    assert "was killed" in text
+    assert "dlrmx resume clicks-1" in text
+
+
+def test_how_to_go_on_after_a_stop(make_run: MakeRun) -> None:
+    run = make_run("stopped", {"event": "stopped", "step": 12})
+    assert stopped_text(run_state(run)) == "nothing was saved yet, resume with: dlrmx resume clicks-1"
+    run.checkpoint(12).mkdir(parents=True)
+    assert stopped_text(run_state(run)) == "saved at step 12, resume with: dlrmx resume clicks-1"
+
+
+def test_a_row_per_run(make_run: MakeRun) -> None:
+    run = make_run("done", name="mine")
+    append_event(run.attempt(1), "finished", step=20)
+    name, state, step, _, path = run_row(run_state(run))
+    assert (name, state, step, path) == ("mine", "done", "20 of 20", str(run.dir))
