@@ -18,7 +18,7 @@ ARROWS = {
     "units": set(),
     "recipe": LEAVES,
     "plan": RECIPE,
-    "data": RECIPE,
+    "data": RECIPE | {"runs.layout"},
     "runs": RECIPE,
     "checkpoint": RECIPE | {"plan", "data", "runs"},
     "launch": RECIPE | {"plan", "data", "runs", "checkpoint"},

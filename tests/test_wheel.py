@@ -96,7 +96,7 @@ def test_the_bare_environment_has_no_torch(bare: Path, tmp_path: Path) -> None:
     [
         (["recipes", "list"], "quickstart"),
         (["check", "quickstart"], "quickstart"),
-        (["plan", "quickstart"], "row_wise"),
+        (["plan", "quickstart"], "table_wise"),
         (["train", "quickstart", "--dry-run"], "dlrmx.launch.node"),
     ],
 )

@@ -4,6 +4,7 @@ import json
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_no_digit_can_be_flipped_unseen() -> None:
 
 
 def test_int_keys_of_a_state_do_not_upset_the_checksum() -> None:
-    state = {"histogram": {10: 1, 9: 2}}
+    state: dict[str, Any] = {"histogram": {10: 1, 9: 2}}
     assert from_json(to_json(replace(MANIFEST, state=state))).state == {"histogram": {"10": 1, "9": 2}}
 
 

@@ -101,7 +101,16 @@ def test_everything_is_on_the_disk_before_the_rename_and_the_rename_before_the_e
     manifest = read_manifest(partial)
     acts: list[str] = []
     fsync, rename = os.fsync, Path.rename
-    monkeypatch.setattr(os, "fsync", lambda fd: (acts.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd))[1])
-    monkeypatch.setattr(Path, "rename", lambda self, target: (acts.append("rename"), rename(self, target))[1])
+
+    def noted_fsync(handle: int) -> None:
+        acts.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    def noted_rename(path: Path, target: Path) -> Path:
+        acts.append("rename")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "rename", noted_rename)
     commit(run, manifest, silent)
     assert acts == [str(partial / "manifest.json"), str(partial), "rename", str(run.checkpoints)]

@@ -5,9 +5,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from hash_reference import GOLDEN, MASK, key, mix, text_hash
 
 from dlrmx.data.hashing import hash_texts, key_of_text, mix64, mix_key
+from hash_reference import GOLDEN, MASK, key, mix, text_hash
 
 
 def test_mix64_is_splitmix64s_finalizer() -> None:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from hash_reference import image, key, text_hash
 
 from dlrmx.data.order import epoch_rows
+from hash_reference import image, key, text_hash
 
 
 def slow_epoch(num_rows: int, seed: int, epoch: int) -> list[int]:

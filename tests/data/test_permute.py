@@ -4,9 +4,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from hash_reference import MASK, image
 
 from dlrmx.data.permute import permute, permute_ids, restore_ids
+from hash_reference import MASK, image
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 64, 1000, 4096, 4097])

@@ -1,10 +1,10 @@
 """Which split a row belongs to, held against a plain-Python implementation."""
 
 import numpy as np
-from hash_reference import MASK, mix, text_hash
 
 from dlrmx.data.splits import SPLITS, assign
 from dlrmx.recipe.schema import Split
+from hash_reference import MASK, mix, text_hash
 
 
 def expected(key: int, validation: float, test: float) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dlrmx.recipe.reference import json_schema, recipe_reference
-from dlrmx.recipe.schema import Recipe
+from dlrmx.recipe.schema import Recipe, Settings
 from dlrmx.recipe.tree import is_free, members
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,7 +15,8 @@ def test_the_docs_are_the_generated_text() -> None:
 
 
 def test_every_setting_is_described_and_says_what_a_resume_may_do() -> None:
-    todo, seen = [Recipe], set()
+    todo: list[type[Settings]] = [Recipe]
+    seen: set[type[Settings]] = set()
     while todo:
         model = todo.pop()
         seen.add(model)
@@ -28,7 +29,7 @@ def test_every_setting_is_described_and_says_what_a_resume_may_do() -> None:
 
 
 def test_a_free_section_holds_no_fixed_setting() -> None:
-    todo = [(Recipe, False)]
+    todo: list[tuple[type[Settings], bool]] = [(Recipe, False)]
     while todo:
         model, inside_free = todo.pop()
         for name, field in model.model_fields.items():
