@@ -1,3 +1,149 @@
-"""dlrmx trains deep-learning recommendation models that do not fit on one device."""
+"""dlrmx trains deep-learning recommendation models whose embedding tables do not fit on one device.
+
+    recipe.yaml -> Recipe -> Plan -> job (torchx AppDef) -> run directory -> report
+
+The map: every module and its one job, in the order of the flow. docs/architecture.md tells the story.
+
+    errors.py                 the errors a user can meet, and their exit codes
+    units.py                  how numbers are shown: bytes, counts, durations, metrics
+
+recipe/: what to train. No torch.
+
+    recipe/schema.py          every setting, its meaning, its default, and whether a resume may change it
+    recipe/load.py            file, overrides and profile become one valid value, or all problems at once
+    recipe/yaml_file.py       YAML with 1.2 scalars, and the line of each key
+    recipe/overrides.py       `-s a.b.c=value`
+    recipe/clusters.py        cluster profiles: where a recipe runs
+    recipe/rules.py           rules that span several settings
+    recipe/unread.py          settings that would never be read: each is an error
+    recipe/explain.py         what pydantic found, in plain words
+    recipe/names.py           near misses: what a mistyped name was probably meant to be
+    recipe/tree.py            the schema as a tree: what there is at a place
+    recipe/fingerprint.py     which settings a resume may not change
+    recipe/reference.py       docs/recipe.md and the JSON Schema, generated
+
+plan/: which rank holds which rectangle of which table. Pure arithmetic.
+
+    plan/shards.py            the plan's values: strips, rectangles, tables; their JSON form
+    plan/planner.py           decides how each table is cut and where it lies: enumerate, place, check
+    plan/options.py           what may be done with each table, and what would be best
+    plan/place.py             puts cut tables on ranks, the longest piece to the least loaded
+    plan/memory.py            bytes of a plan per rank: weights, optimizer state, dense part, exchange
+    plan/impossible.py        why no plan fits, and ways out that were tried
+    plan/load.py              a plan file that a recipe names
+    plan/validate.py          whether a plan is one for this recipe and number of ranks
+
+data/: from files to batches by row number. numpy, no torch.
+
+    data/prepare.py           prepares a recipe's data, once for all runs that share it
+    data/synthetic.py         synthetic data: Zipf ids, labels drawn from a planted teacher
+    data/teacher.py           the planted teacher: the true log-odds of a sample
+    data/zipf.py              Zipf-distributed ranks
+    data/tabular.py           the rows of CSV, TSV and Parquet files, streamed
+    data/files.py             which files a recipe names, in reading order
+    data/tables.py            record batches from files, every error by file and row
+    data/fields.py            columns as numbers or as bags of values, checked
+    data/vocabulary.py        from texts to ids: by hash, or by what training met
+    data/hashing.py           the stable hashes of integers and texts
+    data/permute.py           keyed bijections: they spread ids over rows, and shuffle samples
+    data/splits.py            which split a row belongs to
+    data/writer.py            writes a prepared dataset, part by part
+    data/columns.py           the columns of prepared data, in memory or memory-mapped
+    data/manifest.py          what is in a prepared dataset, and its checksums
+    data/batches.py           batches by row number
+    data/order.py             the order of rows in an epoch: a pure function of (seed, epoch, position)
+    data/movielens.py         fetches MovieLens-100K
+
+runs/: the run directory, where launcher and worker meet. No torch.
+
+    runs/layout.py            the names of all files of a run
+    runs/lines.py             JSON lines that only grow
+    runs/events.py            what happened in an attempt
+    runs/records.py           what was measured: steps and evaluations
+    runs/run_file.py          run.json: what a run is and how it ended
+    runs/claim.py             who owns what: run names, attempt numbers, the lock
+    runs/registry.py          finds runs from any shell and folder
+    runs/state.py             what a run is doing or how it ended, from its files alone
+    runs/diagnosis.py         the fault that came first
+
+launch/: from a plan to running workers. torchx is imported here alone.
+
+    launch/job.py             what a job was asked to do; travels in one environment variable
+    launch/app.py             the torchx AppDef of a job
+    launch/local.py           the torchx scheduler of this machine
+    launch/submit.py          submits a job, shows it unsubmitted, cancels it
+    launch/node.py            the node process, the one command of every job: drives attempts to the end
+    launch/inputs.py          what an attempt is given: data, plan, checkpoint
+    launch/agent.py           one torch.distributed.run, watched
+    launch/stopping.py        why and when a node process is to stop
+    launch/outcome.py         what became of an attempt
+    launch/retry.py           whether a failed run is tried again
+    launch/processes.py       processes as /proc shows them
+
+model/: plain single-process torch.
+
+    model/build.py            the model that a recipe names, with its initial values
+    model/dlrm.py             DLRM
+    model/dcnv2.py            DLRM-DCNv2
+    model/mlp.py              the multilayer perceptron that both use
+    model/initial.py          initial table values: a hash, the same bits for any slice
+
+parallel/: applies a plan to a model.
+
+    parallel/layout.py        where everything lies: which fused table holds which rectangle at which row
+    parallel/routing.py       which id goes to which rank, as which row
+    parallel/packing.py       how rows of several fused tables lie in one message
+    parallel/wire.py          every collective on training data, counted
+    parallel/exchange.py      the rectangle exchange: ids out, vectors back, gradients, update
+    parallel/fused.py         one fbgemm table that holds rectangles one under the other
+    parallel/replicated.py    replicated tables (data_parallel)
+    parallel/embeddings.py    all embedding tables of one rank
+    parallel/dense.py         the dense part: one flat buffer, one all-reduce a step
+
+train/: the worker.
+
+    train/worker.py           the worker process, one per rank
+    train/session.py          what a worker works on
+    train/build.py            builds what a rank trains with
+    train/loop.py             the training loop, top to bottom
+    train/step.py             one training step, stage by stage
+    train/stream.py           which rows make up the global batch at a position
+    train/schedule.py         the learning rates' schedule
+    train/evaluate.py         every row of a split once, over all ranks
+    train/metrics.py          NE, AUC, calibration and their like, exact
+    train/steplog.py          records of the steps, joined on rank 0
+    train/saver.py            when checkpoints are written and which are kept
+    train/persist.py          what a checkpoint holds of this rank, and how it is put back
+
+checkpoint/: atomic, verified, any plan to any plan. torch in write and read alone.
+
+    checkpoint/manifest.py    which tensors, in which rectangles of which files, and the run's state
+    checkpoint/write.py       saves from all ranks at once
+    checkpoint/publish.py     sizes, manifest, rename
+    checkpoint/read.py        reads tensors in any slices
+    checkpoint/verify.py      finds what is wrong, by name
+    checkpoint/retain.py      which checkpoints there are, which to resume from, which to delete
+    checkpoint/show.py        describes a checkpoint
+
+cli/: the Typer app, installed as dlrmx_cli. Verbs and rendering only.
+
+    cli/main.py               the app: every verb under its heading, and how errors end it
+    cli/options.py            the arguments and options that verbs share
+    cli/output.py             results on stdout, messages on stderr
+    cli/train.py              train, resume, evaluate
+    cli/start.py              from a recipe to a job that can be submitted
+    cli/attached.py           starts a job and stays with it
+    cli/preview.py            check, plan
+    cli/data.py               data prepare, data show
+    cli/runs.py               runs, status, watch, logs, report, cancel
+    cli/summary.py            what is said of a run at rest
+    cli/report.py             the evaluations of runs side by side
+    cli/follow.py             hands what a run writes to a view, in order
+    cli/progress.py           what is known of a running attempt
+    cli/live.py               how a run looks while it is followed
+    cli/recipes.py            recipes list, show, copy, schema
+    cli/checkpoints.py        checkpoints list, show, verify, prune
+    cli/clusters.py           clusters list, show
+"""
 
 __version__ = "0.1.0"
