@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import FAKE_NODE, RECIPE, Dlrmx, MakeRun, Play
 from typer.testing import CliRunner, Result
 
 from dlrmx.runs.claim import claim_attempt, create_run
@@ -16,6 +15,8 @@ from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.registry import register
 from dlrmx.runs.run_file import update_run
+from scripted import FAKE_NODE, RECIPE, Dlrmx, MakeRun, Play
+
 
 @pytest.fixture(autouse=True)
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

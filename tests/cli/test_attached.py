@@ -1,19 +1,9 @@
 """train and resume with a node process that plays a script."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from scripted import EVALUATION, STEP
-
-from dlrmx.runs.layout import RunPaths
 
 Play = Callable[..., str]
 

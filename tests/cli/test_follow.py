@@ -6,13 +6,12 @@ import threading
 import time
 from pathlib import Path
 
-from scripted import STEP, MakeRun
-
 from dlrmx.runs.claim import claim_attempt
 from dlrmx.runs.events import append_event
 from dlrmx.runs.records import append_record
 from dlrmx_cli.follow import Interrupts, RunTail, Tail, follow
 from dlrmx_cli.progress import Entry
+from scripted import STEP, MakeRun
 
 
 class Notes:

@@ -2,10 +2,10 @@
 
 import pytest
 from rich.console import Console
-from scripted import EVALUATION, STEP
 
 from dlrmx_cli.live import PlainView, TerminalView, entry_line, render
 from dlrmx_cli.progress import Progress
+from scripted import EVALUATION, STEP
 
 PREPARING = {"event": "progress", "phase": "prepare", "what": "rows", "total": 1000}
 
@@ -53,7 +53,10 @@ def test_undefined_metrics_say_so() -> None:
         ({"event": "saved", "step": 1000, "bytes": 3 * 2**20, "seconds": 0.5}, ["saved step 1,000 (3 MiB in 0.5 s)"]),
         ({"event": "save_failed", "step": 7, "reason": "disk full"}, ["save of step 7 failed: disk full"]),
         ({"event": "stop_requested", "by": "SIGTERM"}, ["stop requested"]),
-        ({"event": "failed", "rank": 3, "step": 9, "message": "NaN", "primary": True}, ["rank 3 failed at step 9: NaN"]),
+        (
+            {"event": "failed", "rank": 3, "step": 9, "message": "NaN", "primary": True},
+            ["rank 3 failed at step 9: NaN"],
+        ),
     ],
 )
 def test_what_is_worth_a_line(entry: dict[str, object], words: list[str]) -> None:

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripted import Dlrmx, MakeRun
 
 from dlrmx import __version__
 from dlrmx.errors import ClusterError, DlrmxError, InputError, UnknownRun
 from dlrmx_cli import runs
+from scripted import Dlrmx, MakeRun
 
 PROGRAM = str(Path(sys.executable).with_name("dlrmx"))
 

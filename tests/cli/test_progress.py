@@ -2,9 +2,8 @@
 
 from functools import reduce
 
-from scripted import EVALUATION, STEP
-
 from dlrmx_cli.progress import Progress, fold
+from scripted import EVALUATION, STEP
 
 BEGIN = {"event": "begin", "step": 5, "epoch": 0, "row": 640, "total_steps": 25}
 

@@ -3,9 +3,8 @@
 import json
 from pathlib import Path
 
-from scripted import RECIPE, Dlrmx
-
 import dlrmx_recipes
+from scripted import RECIPE, Dlrmx
 
 
 def test_the_list_is_that_of_the_shipped_files(dlrmx: Dlrmx) -> None:

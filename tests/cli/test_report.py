@@ -1,10 +1,10 @@
 """The evaluations of runs side by side."""
 
 import pytest
-from scripted import EVALUATION, STEP, MakeRun
 
 from dlrmx.runs.records import append_record
 from dlrmx_cli.report import report_rows, report_table
+from scripted import EVALUATION, STEP, MakeRun
 
 
 def test_the_newest_evaluation_of_each_split_counts(make_run: MakeRun) -> None:

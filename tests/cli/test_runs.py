@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from scripted import EVALUATION, Dlrmx, MakeRun
 
 from dlrmx.runs.claim import hold
 from dlrmx.runs.events import append_event
 from dlrmx.runs.records import append_record
 from dlrmx.runs.run_file import update_run
+from scripted import EVALUATION, Dlrmx, MakeRun
 
 STATUS_KEYS = {
     "version", "name", "dir", "recipe", "state", "created", "attempt", "phase", "step", "total_steps", "checkpoint",

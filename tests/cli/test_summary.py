@@ -1,10 +1,9 @@
 """What is said of a run at rest."""
 
-from scripted import EVALUATION, MakeRun
-
 from dlrmx.runs.events import append_event
 from dlrmx.runs.state import run_state
 from dlrmx_cli.summary import done_text, failure_text, run_row, status_text, stopped_text
+from scripted import EVALUATION, MakeRun
 
 FAILED = {"event": "failed", "rank": 1, "step": 7, "cause": "NonFinite", "message": "loss is NaN", "primary": True}
 LATER = {"event": "failed", "rank": 0, "step": 7, "cause": "PeerStopped", "message": "rank 1", "primary": False}
