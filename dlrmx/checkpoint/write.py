@@ -52,7 +52,7 @@ class SaveError(DlrmxError):
         more = f"; and {len(failures) - 3} more ranks" if len(failures) > 3 else ""
         what = f"the checkpoint of step {step} was not saved: {first}{more}"
         super().__init__(
-            what, hint="the checkpoints saved before it are untouched; free space or make the disk writable"
+            what, hint="the checkpoints before it are untouched; where a disk is full or read-only, put that right"
         )
         self.failures = dict(failures)
 
