@@ -78,6 +78,9 @@ class LocalScheduler(Scheduler[LocalOpts]):  # type: ignore[misc]
             LocalRequest(RunPaths(Path(spec.root) / spec.run), (role.entrypoint, *role.args), env), str
         )
 
+    def _validate(self, app: AppDef, scheduler: str, cfg: LocalOpts) -> None:
+        """torchx demands resources of each role; here the node process takes this machine as it is."""
+
     def schedule(self, dryrun_info: AppDryRunInfo[LocalRequest, LocalOpts]) -> str:
         request = dryrun_info.request
         env = {**os.environ, **request.env}
