@@ -63,7 +63,7 @@ class _FeatureSource:
         weights = generator.random(total, dtype=np.float32) + np.float32(0.5) if self._feature.weighted else None
         effects = self._effects(ranks) if weights is None else self._effects(ranks) * weights
         summed = np.bincount(np.repeat(np.arange(rows), lengths), weights=effects, minlength=rows)
-        pooled = np.divide(summed, np.maximum(lengths, 1), dtype=np.float64) if self._mean_pooled else summed
+        pooled = np.asarray(summed / np.maximum(lengths, 1) if self._mean_pooled else summed, dtype=np.float64)
         return _Ids(None, BagColumn.from_lengths(lengths, self._id_of_rank[ranks], weights), pooled * self._scale)
 
 

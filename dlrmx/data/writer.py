@@ -67,9 +67,9 @@ class _File:
 
     def close(self) -> None:
         """On the disk, not only in its cache: the rename that publishes it may survive a power cut."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
 
 class _BagWriter:

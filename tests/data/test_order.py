@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dlrmx.data.order import epoch_rows
 from hash_reference import image, key, text_hash
@@ -21,7 +22,7 @@ def slow_epoch(num_rows: int, seed: int, epoch: int) -> list[int]:
     return rows
 
 
-def shuffled(num_rows: int, start: int, stop: int, *, seed: int = 5, epoch: int = 2) -> np.ndarray:
+def shuffled(num_rows: int, start: int, stop: int, *, seed: int = 5, epoch: int = 2) -> NDArray[np.int64]:
     return epoch_rows(num_rows, seed=seed, epoch=epoch, start=start, stop=stop, order="shuffled")
 
 

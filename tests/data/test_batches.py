@@ -1,0 +1,115 @@
+"""Batches hold just the rows asked for, in order, in the types that the worker expects."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_recipes import tabular
+from dlrmx.data.batches import Batch, Split
+from dlrmx.data.manifest import MANIFEST, Manifest, read_manifest
+from dlrmx.data.order import epoch_rows
+from dlrmx.data.prepare import prepare
+from dlrmx.errors import InputError
+
+ROWS = 1000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Row n has dense n, one-hot features of n, and n % 4 tags (n, n + 1, ...) with weights of the same numbers."""
+    root = tmp_path_factory.mktemp("data")
+    lines = ["y,n,tags"]
+    lines += [f"{n % 2},{n},{'|'.join(str(n + k) for k in range(n % 4))}" for n in range(ROWS)]
+    (root / "a.csv").write_text("\n".join(lines))
+    features = {
+        "first": {"column": "n", "ids": "vocabulary"},
+        "tags": {"separator": "|", "weights": "tags", "missing": "drop"},
+        "last": {"column": "n", "table": "first", "ids": "vocabulary"},
+    }
+    data = {"split": {"validation": 0.1, "test": 0.1}}
+    recipe = tabular([root / "a.csv"], features, {"first": 5000, "tags": 5000}, dense={"n": {}}, data=data)
+    return prepare(recipe, root)
+
+
+def check(batch: Batch, numbers: list[int]) -> None:
+    """The batch holds the rows of these numbers."""
+    assert batch.labels.tolist() == [n % 2 for n in numbers]
+    assert batch.dense.tolist() == [[n] for n in numbers]
+    assert batch.bags["tags"].lengths.tolist() == [n % 4 for n in numbers]
+    weights = batch.bags["tags"].weights
+    assert weights is not None
+    assert weights.tolist() == [n + k for n in numbers for k in range(n % 4)]
+    assert len(batch.bags["tags"].ids) == len(weights)
+
+
+def test_rows_are_taken_in_the_order_asked_for(folder: Path) -> None:
+    split = Split(folder, "train")
+    stored = split.take(np.arange(split.rows)).dense[:, 0].astype(int).tolist()
+    rows = np.array([split.rows - 1, 0, 5, 5, 17])
+    check(split.take(rows), [stored[row] for row in rows])
+    check(split.take(rows[:1]), [stored[rows[0]]])
+
+
+def test_shapes_and_types(folder: Path) -> None:
+    batch = Split(folder, "train").take(np.array([3, 1, 2]))
+    assert list(batch.bags) == ["first", "tags", "last"]
+    assert {batch.labels.dtype, batch.dense.dtype} == {np.dtype(np.float32)}
+    for bags in batch.bags.values():
+        assert (bags.ids.dtype, bags.lengths.dtype) == (np.dtype(np.int64), np.dtype(np.int32))
+        assert bags.ids.flags.c_contiguous
+    assert batch.bags["first"].lengths.tolist() == [1, 1, 1]
+    assert batch.bags["first"].weights is None
+    assert batch.bags["first"].ids.tolist() == batch.bags["last"].ids.tolist()
+
+
+def test_an_empty_batch_has_every_feature(folder: Path) -> None:
+    batch = Split(folder, "train").empty()
+    assert batch.labels.shape == (0,)
+    assert batch.dense.shape == (0, 1)
+    assert list(batch.bags) == ["first", "tags", "last"]
+    assert {(bags.ids.shape, bags.lengths.shape) for bags in batch.bags.values()} == {((0,), (0,))}
+
+
+def test_a_row_beyond_the_end_is_an_error(folder: Path) -> None:
+    split = Split(folder, "train")
+    with pytest.raises(IndexError):
+        split.take(np.array([split.rows]))
+
+
+def test_an_epoch_and_an_evaluation_meet_every_row_once(folder: Path) -> None:
+    train = Split(folder, "train")
+    seen: list[int] = []
+    for start in range(0, train.rows, 64):
+        stop = min(start + 64, train.rows)
+        rows = epoch_rows(train.rows, seed=1, epoch=0, start=start, stop=stop, order="shuffled")
+        seen += train.take(rows).dense[:, 0].astype(int).tolist()
+    for name in ("validation", "test"):
+        split = Split(folder, name)
+        seen += split.take(np.arange(split.rows)).dense[:, 0].astype(int).tolist()
+    assert sorted(seen) == list(range(ROWS))
+
+
+def test_a_split_without_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("y,tags\n1,a|b\n")
+    folder = prepare(tabular([tmp_path / "a.csv"], {"tags": {"separator": "|"}}, {"tags": 9}), tmp_path)
+    split = Split(folder, "validation")
+    assert split.rows == 0
+    assert split.empty().dense.shape == (0, 0)
+
+
+def test_ids_of_large_tables_are_kept_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("y,item\n" + "".join(f"1,{n}\n" for n in range(50)))
+    folder = prepare(tabular([tmp_path / "a.csv"], {"item": {}}, {"item": 2**39}), tmp_path)
+    assert Split(folder, "train").take(np.arange(50)).bags["item"].ids.max() > 2**32
+
+
+def test_data_of_another_algorithm_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("y,item\n1,a\n")
+    folder = prepare(tabular([tmp_path / "a.csv"], {"item": {}}, {"item": 9}), tmp_path)
+    other = Manifest(**{**vars(read_manifest(folder)), "order": "window-v2"})
+    (folder / MANIFEST).write_text(other.to_json())
+    assert json.loads(other.to_json())["order"] == "window-v2"
+    with pytest.raises(InputError, match="made with window-v2"):
+        Split(folder, "train")
