@@ -71,8 +71,9 @@ def _attend(run: "RunPaths", spec: "JobSpec", loaded: "Loaded", view: View, *, d
     if detach:
         return None
     view.note(f"run {run.name} in {run.dir}")
-    follow(run, view, first=first, over=lambda: handle.poll() is not None, interrupted=_on_interrupt(handle, view))
-    return handle.poll()
+    interrupted = _on_interrupt(handle, view)
+    ended = follow(run, view, first=first, over=lambda: handle.poll() is not None, interrupted=interrupted)
+    return handle.poll() if ended else KILLED
 
 
 def _on_interrupt(handle: "Handle", view: View) -> Callable[[int], bool]:

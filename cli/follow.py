@@ -99,8 +99,8 @@ class Interrupts:
 
 def follow(
     run: "RunPaths", view: View, *, first: int, over: Callable[[], bool], interrupted: Callable[[int], bool]
-) -> None:
-    """Show the run's attempts from `first` on until `over()`, or until `interrupted(n)` says so at the n-th Ctrl-C."""
+) -> bool:
+    """Show the run's attempts from `first` on until `over()`: True; or until `interrupted(n)`, n-th Ctrl-C: False."""
     tail = RunTail(run, first)
     shown, told = 0, 0
     with Interrupts() as interrupts:
@@ -112,11 +112,11 @@ def follow(
                     view.begin(number)
                 view.show(entry)
             if last:
-                return
+                return True
             while told < interrupts.count:
                 told += 1
                 if interrupted(told):
-                    return
+                    return False
             time.sleep(POLL_S)
 
 

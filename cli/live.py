@@ -46,6 +46,7 @@ class PlainView:
 
     def __init__(self) -> None:
         self._progress = Progress(attempt=1)
+        self._told = {self._progress.phase}  # evaluations and saves have lines of their own: a phase is told once
         self._tenth = ("", -1)
 
     def begin(self, attempt: int) -> None:
@@ -54,8 +55,9 @@ class PlainView:
             say(f"attempt {attempt}")
 
     def show(self, entry: Entry) -> None:
-        old, self._progress = self._progress, fold(self._progress, entry)
-        if self._progress.phase != old.phase:
+        self._progress = fold(self._progress, entry)
+        if self._progress.phase not in self._told:
+            self._told.add(self._progress.phase)
             say(self._progress.phase)
         if entry.get("event") == "progress":
             self._show_tenth(entry)

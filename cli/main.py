@@ -60,6 +60,7 @@ app = typer.Typer(
     cls=_Verbs,
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,  # a traceback is our bug: plain, to be pasted into a report
     rich_markup_mode=None,  # plain help: drawing boxes would take longer than all the rest of --help
     help="Train recommendation models (DLRM) whose embedding tables do not fit on one device.",
     epilog="Begin with: dlrmx train quickstart",

@@ -100,10 +100,14 @@ def cancel(run: options.Run = None) -> None:
 
 
 def find(run: str | None) -> "RunPaths":
-    """The run that the words mean; those in ./runs are found even where the registry does not know them."""
+    """The run that the words mean. A run of that very name in this folder's root wins over those elsewhere."""
+    from dlrmx.runs.layout import RunPaths
     from dlrmx.runs.registry import find_run
 
-    return find_run(run, _local_root())
+    root = _local_root()
+    if run is not None and RunPaths(root / run).run.is_file():
+        return RunPaths(root / run)
+    return find_run(run, root)
 
 
 def _local_root() -> Path:

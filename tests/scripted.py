@@ -55,7 +55,7 @@ with hold(run):
     for record in script["records"]:
         append_record(attempt, **record)
     attempt.node_log(0).write_text("one\\ntwo\\nthree\\n")
-    while script["end"] == "stop" and not stops:
+    while script["end"] == "hang" or script["end"] == "stop" and not stops:
         time.sleep(0.02)
     for event in script["events"]:
         append_event(attempt, **event)

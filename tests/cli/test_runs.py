@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -11,7 +12,9 @@ import pytest
 
 from dlrmx.runs.claim import hold
 from dlrmx.runs.events import append_event
+from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.records import append_record
+from dlrmx.runs.registry import register
 from dlrmx.runs.run_file import update_run
 from scripted import EVALUATION, Dlrmx, MakeRun
 
@@ -45,6 +48,24 @@ def test_status_takes_a_name_a_prefix_a_path_or_the_newest(dlrmx: Dlrmx, make_ru
     for words in (("first",), ("fir",), (str(first.dir),)):
         assert dlrmx("status", *words).stdout.startswith("first: stopped  step 3 of 20"), words
     assert dlrmx("status").stdout.startswith("second: done")
+
+
+def test_of_two_runs_of_one_name_that_of_this_folder_wins(
+    dlrmx: Dlrmx, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = make_run("done", name="mine")
+    there = tmp_path / "elsewhere" / "runs"
+    there.mkdir(parents=True)
+    shutil.copytree(here.dir, there / "mine")
+    register(RunPaths(there / "mine"))
+    assert json.loads(dlrmx("status", "mine", "--json").stdout)["dir"] == str(here.dir)
+    monkeypatch.chdir(there.parent)
+    assert json.loads(dlrmx("status", "mine", "--json").stdout)["dir"] == str(there / "mine")
+    (tmp_path / "neither").mkdir()
+    monkeypatch.chdir(tmp_path / "neither")
+    ambiguous = dlrmx("status", "mine")
+    assert ambiguous.exit_code == 2
+    assert str(here.dir) in ambiguous.stderr
 
 
 def test_status_as_json_is_as_documented(dlrmx: Dlrmx, make_run: MakeRun) -> None:
