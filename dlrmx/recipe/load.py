@@ -80,12 +80,15 @@ def read_frozen(path: Path) -> Recipe:
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """YAML that loads back to an equal recipe. What `defaults` gave a feature or table is written there alone."""
+    """YAML that loads back to an equal recipe. What `defaults` gave a feature or table is written there alone.
+
+    The text is ASCII: unescaped, PyYAML folds the line separator U+0085 into a blank.
+    """
     raw = recipe.model_dump(mode="json")
     for group, shared in (("features", recipe.defaults.feature), ("tables", recipe.defaults.table)):
         for name, entry in raw[group].items():
             raw[group][name] = {key: value for key, value in entry.items() if key not in shared or shared[key] != value}
-    text = yaml.dump(raw, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    text = yaml.dump(raw, Dumper=_Dumper, sort_keys=False, width=120, default_flow_style=None)
     return f"# resolved by dlrmx {dlrmx.__version__}\n{text}"
 
 

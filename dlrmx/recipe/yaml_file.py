@@ -56,28 +56,28 @@ def place_of(key: str, places: dict[str, str]) -> str:
 def read_yaml(path: Path) -> Document:
     """Parse a file whose top level is a mapping. InputError when it cannot be read or is not YAML."""
     if path.is_dir():
-        raise InputError(f"{path} is a folder, not a YAML file")
+        raise InputError([Problem("is a folder, not a YAML file", where=str(path))])
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError([Problem("no such file", where=str(path))])
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError([Problem(f"cannot be read: {error.strerror}", where=str(path))]) from error
     if len(content) > MAX_BYTES:
-        raise InputError(f"{path}: larger than 1 MiB, which no recipe is", hint="is this a data file?")
+        raise InputError([Problem("larger than 1 MiB, which no recipe is", where=str(path), hint="is this data?")])
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}:{line}: not UTF-8 text", hint="save the file as UTF-8") from error
+        problem = Problem("not UTF-8 text", where=f"{path}:{line}", hint="save the file as UTF-8")
+        raise InputError([problem]) from error
     document = parse_yaml(text, str(path))
     if document.value is None:
-        raise InputError(
-            f"{path}: the file is empty", hint="`dlrmx recipes copy quickstart` writes a recipe to start from"
-        )
+        hint = "`dlrmx recipes copy quickstart` writes a recipe to start from"
+        raise InputError([Problem("the file is empty", where=str(path), hint=hint)])
     if not isinstance(document.value, dict):
-        raise InputError(f"{path}:1: holds no `key: value` lines at its top level")
+        raise InputError([Problem("holds no `key: value` lines at its top level", where=f"{path}:1")])
     return document
 
 
@@ -90,7 +90,7 @@ def parse_yaml(text: str, name: str) -> Document:
         events = yaml.parse(text, Loader=LOADER)
         value = _Parser(events, name, places, problems).document()
     except UnicodeEncodeError as error:
-        raise InputError(f"{name}: not UTF-8 text") from error
+        raise InputError([Problem("not UTF-8 text", where=name)]) from error
     except yaml.YAMLError as error:
         raise InputError([_syntax_problem(error, text, name)]) from error
     return Document(value, places, problems, name)

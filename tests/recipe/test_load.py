@@ -103,7 +103,23 @@ def test_a_frozen_recipe_that_was_spoilt_is_an_input_error(tmp_path: Path, examp
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
 tricky = st.sampled_from(
-    ["1e-3", "no", "null", "~", "0x1", "1_000", ".5", " x ", "a: b", "# c", "- d", "2024-01-01", "é\u2028"]
+    [
+        "1e-3",
+        "no",
+        "null",
+        "~",
+        "0x1",
+        "1_000",
+        ".5",
+        " x ",
+        "a: b",
+        "# c",
+        "- d",
+        "2024-01-01",
+        "é\u2028",
+        "\x85",
+        "a\x85b",
+    ]
 )
 numbers = st.floats(min_value=1e-300, max_value=1e300)
 
@@ -249,7 +265,7 @@ def check(path: Path, overrides: list[str]) -> None:
     except InputError as error:
         problems = error.problems
     assert all(problem.what for problem in problems)
-    assert all(problem.where or str(path) in problem.what for problem in problems)
+    assert all(problem.where for problem in problems)
 
 
 def test_loading_needs_no_heavy_package() -> None:
