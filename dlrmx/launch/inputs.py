@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dlrmx import __version__
 from dlrmx.checkpoint.manifest import read_manifest
-from dlrmx.errors import InputError, UnknownRun
+from dlrmx.errors import InputError
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.stopping import StopRequested
 from dlrmx.plan.shards import Plan
@@ -117,7 +117,7 @@ def _go_back(run: RunPaths, step: int, attempt: AttemptPaths) -> None:
     found = [info.path for info in list_checkpoints(run) if info.kind == "checkpoint" and info.step == step]
     if not found:
         hint = f"`dlrmx checkpoints list {run.name}` shows what there is"
-        raise UnknownRun(f"run {run.name} has no checkpoint at step {step:,}", hint=hint)
+        raise InputError(f"run {run.name} has no checkpoint at step {step:,}", hint=hint)
     if damage := problems(found[0]):
         raise InputError(f"the checkpoint at step {step:,} is damaged:\n" + "\n".join(damage))
     set_aside(run, step, attempt.number)

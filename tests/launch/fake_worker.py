@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dlrmx.checkpoint.manifest import CheckpointManifest, write_manifest
-from dlrmx.runs.events import append_event
+from dlrmx.runs.events import append_event, read_events
 from dlrmx.runs.layout import AttemptPaths, RunPaths
 from dlrmx.runs.records import append_record
 
@@ -99,10 +99,13 @@ def save(step: int) -> None:
 
 
 def end(event: str, step: int) -> None:
+    """All ranks save together: the others leave when rank 0 has said that all is saved."""
     if RANK == 0:
         if not RUN.checkpoint(step).exists():
             save(step)
         append_event(ATTEMPT, event, step=step)
+    while not read_events(ATTEMPT, event):
+        time.sleep(0.02)
 
 
 main()
