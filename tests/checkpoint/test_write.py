@@ -77,7 +77,7 @@ def limited_file(run: RunPaths) -> tuple[dict[int, str], dict[int, str]]:
 def failing_fsync(run: RunPaths) -> dict[int, str]:
     fsync = os.fsync
 
-    def broken(handle: object) -> None:
+    def broken(fd: object) -> None:
         raise OSError(5, "Input/output error")
 
     if dist.get_rank() == 2:
