@@ -17,9 +17,9 @@ train: $(STAMP)
 	$(BIN)/dlrmx train quickstart
 	@echo
 	@echo "Next:"
-	@echo "  $(BIN)/dlrmx report                     what the run reached, beside its planted optimum"
-	@echo "  $(BIN)/dlrmx plan quickstart            where each table went, and the bytes per rank"
-	@echo "  make data && $(BIN)/dlrmx train movielens_100k    the same on real data"
+	@echo "  source .venv/bin/activate     then dlrmx is a command of this shell"
+	@echo "  dlrmx plan quickstart         where each table went, and the bytes per rank"
+	@echo "  dlrmx train quickstart        again; this time press Ctrl-C, then: dlrmx resume"
 
 test: $(STAMP)
 	$(BIN)/pytest -m "not slow"
