@@ -113,7 +113,8 @@ def _names(paths: "Iterable[Path]") -> list[str]:
 
 
 def _info_row(info: "Info") -> list[str]:
-    metrics = "  ".join(f"{name} {format_metric(value)}" for name, value in info.metrics.items())
+    shown = {name: value for name, value in info.metrics.items() if name.endswith((".loss", ".ne", ".auc"))}
+    metrics = "  ".join(f"{name} {format_metric(value)}" for name, value in shown.items())
     state = info.problems[0] if info.problems else "complete"
     return [f"{info.step:,}", info.kind, format_bytes(info.bytes), metrics, state, str(info.path)]
 

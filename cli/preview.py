@@ -28,15 +28,19 @@ def check(
     json: options.Json = False,
 ) -> None:
     """Check a recipe: all its problems at once."""
+    from dlrmx.recipe.rules import notes
+
     from . import start
 
     loaded = start.load(recipe, set_, cluster, nodes)
     if data:
         start.check_data(loaded)
     if json:
-        print_json(recipe=str(loaded.source), ok=True, **_facts(loaded))
+        print_json(recipe=str(loaded.source), ok=True, **_facts(loaded), notes=notes(loaded.recipe))
     else:
-        print_result(f"{loaded.source}: ok\n{_facts_text(loaded)}")
+        print_result(
+            "\n".join([f"{loaded.source}: ok", _facts_text(loaded), *map("note    {}".format, notes(loaded.recipe))])
+        )
 
 
 def plan(

@@ -57,7 +57,8 @@ def done_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] 
     lines = [f"{state.name} is done at step {state.step or 0:,}"]
     if evaluation:
         lines.append(f"{evaluation['split']}: {evaluation_text(evaluation)}")
-    lines.append(f"checkpoint: {_checkpoint(run, state)}")
+    if state.checkpoint is not None:
+        lines.append(f"checkpoint: {_checkpoint(run, state)}")
     return "\n".join([*lines, "next:", *(f"  {command}" for command in _next(state))])
 
 
@@ -106,6 +107,8 @@ def _next(state: "RunState") -> list[str]:
     match state.state:
         case "created" | "running" | "stopping":
             return [f"dlrmx watch {name}", f"dlrmx cancel {name}"]
+        case "done" if state.checkpoint is None:  # an evaluation
+            return [f"dlrmx report {name}"]
         case "done":
             return [f"dlrmx report {name}", f"dlrmx evaluate {name}", f"dlrmx checkpoints list {name}"]
         case "stopped":

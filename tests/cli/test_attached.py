@@ -9,12 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from scripted import EVALUATION, STEP, Dlrmx, MakeRun, Play
-from small_checkpoint import save_checkpoint
 
+from dlrmx.launch import submit
 from dlrmx.launch.job import JobSpec
+from dlrmx.recipe.clusters import Profile
 from dlrmx.runs.claim import is_live
 from dlrmx.runs.layout import RunPaths
+from scripted import EVALUATION, STEP, Dlrmx, MakeRun, Play
+from small_checkpoint import save_checkpoint
 
 PROGRAM = str(Path(sys.executable).with_name("dlrmx"))
 FINISHED = {"event": "finished", "step": 20}
@@ -90,15 +92,16 @@ def test_a_dry_run_prints_what_would_be_submitted(
 ) -> None:
     """Once the data are prepared, the printed job and the submitted one are the same, plan and name included."""
     submitted: list[JobSpec] = []
+
+    def note_and_submit(spec: JobSpec, profile: Profile, *, attached: bool) -> submit.Handle:
+        submitted.append(spec)
+        return real(spec, profile, attached=attached)
+
+    real = submit.submit
+    monkeypatch.setattr(submit, "submit", note_and_submit)
     python = fake_node("done", events=[FINISHED])
     dlrmx("data", "prepare", recipe_file)
     printed = dlrmx("train", recipe_file, "-n", "-s", python).stdout
-    from dlrmx.launch import submit
-
-    real = submit.submit
-    monkeypatch.setattr(
-        submit, "submit", lambda spec, *rest, **more: submitted.append(spec) or real(spec, *rest, **more)
-    )
     dlrmx("train", recipe_file, "-s", python)
     environment = subprocess.run(
         ["bash", "-c", printed.replace("exec ", "printenv DLRMX_JOB #")], capture_output=True, text=True, check=True

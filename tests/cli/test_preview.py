@@ -19,6 +19,14 @@ def test_check_says_what_the_recipe_amounts_to(dlrmx: Dlrmx, recipe_file: Path, 
     assert "clicks.yaml: ok" in dlrmx("check", recipe_file).stdout
 
 
+def test_check_tells_what_may_surprise(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    words = ("check", recipe_file, "-s", "tables.item.dtype=fp16")
+    (note,) = json.loads(dlrmx(*words, "--json").stdout)["notes"]
+    assert "item" in note
+    assert f"note    {note}" in dlrmx(*words).stdout.splitlines()
+    assert json.loads(dlrmx("check", recipe_file, "--json").stdout)["notes"] == []
+
+
 def test_check_names_all_problems_at_once(dlrmx: Dlrmx, recipe_file: Path) -> None:
     recipe_file.write_text(recipe_file.read_text().replace("dim: 8}, tags", "dim: 7}, tags").replace("batch", "bacth"))
     done = dlrmx("check", recipe_file)
