@@ -63,12 +63,12 @@ def _tables_are_used(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _tables_hold_reserved_rows(recipe: Recipe) -> Iterator[Problem]:
-    """Row for missing values, row for values outside the vocabulary, and one for the rest."""
+    """A row for missing values, in a vocabulary one for unseen values too, and one for the rest."""
     if isinstance(recipe.data, Synthetic):
         return
     for name, feature in recipe.features.items():
         table = recipe.tables.get(feature.table)
-        needed = 1 + (feature.missing == "reserve") + (feature.ids == "vocabulary")
+        needed = 3 if feature.ids == "vocabulary" else 2 if feature.missing == "reserve" else 1
         if table is not None and table.rows < needed:
             reserved = f"feature {name} needs {needed}: {needed - 1} reserved for missing or unknown values"
             yield Problem(f"{table.rows} rows are too few; {reserved}", key=f"tables.{feature.table}.rows")
@@ -174,16 +174,18 @@ def _weights_have_values(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _shared_tables_agree(recipe: Recipe) -> Iterator[Problem]:
-    """Features of one table must turn one value into one id."""
+    """Features of one table share its ids: one way to make them, one vocabulary."""
     if isinstance(recipe.data, Synthetic):
         return
     first: dict[str, str] = {}
     for name, feature in recipe.features.items():
         other = first.setdefault(feature.table, name)
-        ids = recipe.features[other].ids
-        if feature.ids != ids:
-            what = f'"{feature.ids}", but feature {other} of the same table has "{ids}": one value would get two ids'
-            yield Problem(what, key=f"features.{name}.ids", hint="give both the same ids, or tables of their own")
+        for setting in ("ids", "min_count"):
+            own, others = getattr(feature, setting), getattr(recipe.features[other], setting)
+            if own != others:
+                what = f"is {own}, but {others} in feature {other} of the same table, whose ids they share"
+                hint = "give both the same, or tables of their own"
+                yield Problem(what, key=f"features.{name}.{setting}", hint=hint)
 
 
 def _standardize_is_complete(recipe: Recipe) -> Iterator[Problem]:

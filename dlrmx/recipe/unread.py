@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from dlrmx.errors import Problem
-from dlrmx.recipe.schema import Feature, Recipe, Settings, Synthetic, Tabular
+from dlrmx.recipe.schema import Feature, Recipe, Settings, Synthetic, Tabular, WarmupHoldDecay
 
 _REMOVE = "take it out"
 
@@ -32,6 +32,11 @@ def _optimizers(recipe: Recipe) -> Iterator[Problem]:
         yield _unread("optimizer.dense.weight_decay", f"{dense.kind} has none", "use `kind: adamw`, or take it out")
     if sparse.kind == "sgd" and _changed(sparse, "eps"):
         yield _unread("optimizer.sparse.eps", "sgd has none")
+    schedule = recipe.optimizer.schedule
+    if isinstance(schedule, WarmupHoldDecay) and schedule.decay == 0:
+        for setting in ("power", "floor"):
+            if _changed(schedule, setting):
+                yield _unread(f"optimizer.schedule.{setting}", "decay is 0, so the rate never falls")
 
 
 def _dense_columns(recipe: Recipe) -> Iterator[Problem]:

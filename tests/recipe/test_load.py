@@ -154,7 +154,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
 
 
 @given(recipe=recipes())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_recipe_survives_a_dump(tmp_path: Path, recipe: Recipe) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(dump_recipe(recipe), newline="")
@@ -183,7 +183,7 @@ WORDS = [
 
 
 @given(data=st.data(), source=st.sampled_from(EXAMPLES))
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_mutated_recipe_is_valid_or_an_input_error(tmp_path: Path, data: Any, source: Path) -> None:
     lines = source.read_text().split("\n")
     for _ in range(data.draw(st.integers(1, 4))):
@@ -251,7 +251,7 @@ KEYS = [
     overrides=st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(WORDS) | texts), min_size=1, max_size=4),
     source=st.sampled_from(EXAMPLES),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_any_override_is_valid_or_an_input_error(overrides: list[tuple[str, str]], source: Path) -> None:
     check(source, [f"{key}={value}" for key, value in overrides])
 

@@ -50,6 +50,8 @@ def test_each_rule_on_synthetic_data(problems: Any, overrides: list[str], key: s
     ("overrides", "key", "message"),
     [
         (["tables.user.rows=2"], "tables.user.rows", "feature user needs 3"),
+        (["tables.user.rows=2", "features.user.missing=drop"], "tables.user.rows", "feature user needs 3"),
+        (["features.other={table: user, min_count: 6}"], "features.other.min_count", "is 6, but 5 in feature user"),
         (["features.user.column=clicked"], "features.user.column", '"clicked" is the label'),
         (["features.genres.weights=clicked"], "features.genres.weights", '"clicked" is the label'),
         (["dense.clicked={}"], "dense.clicked", '"clicked" is the label'),
@@ -59,9 +61,9 @@ def test_each_rule_on_synthetic_data(problems: Any, overrides: list[str], key: s
             "add `separator`",
         ),
         (
-            ["features.other={table: user, ids: hash, min_count: 1}"],
+            ["features.other={table: user, ids: hash}"],
             "features.other.ids",
-            "one value would get two ids",
+            "is hash, but vocabulary in feature user of the same table",
         ),
         (
             ["sharding.tables={user: {types: [column_wise]}}", "tables.user.dim=4"],
