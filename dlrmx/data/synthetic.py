@@ -16,11 +16,13 @@ from dlrmx.data.permute import permute_ids
 from dlrmx.data.splits import assign
 from dlrmx.data.teacher import DenseTeacher, IdEffects, bag_scale
 from dlrmx.data.writer import Losses, Part
-from dlrmx.data.zipf import zipf
+from dlrmx.data.zipf import Zipf
 from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.schema import Pooling, Recipe, Synthetic
 
 BLOCK = 65_536
+# A table sees at most so many different ids: their distribution is held in memory.
+MAX_RANKS = 2**24
 # Weights are uniform in [0.5, 1.5): their mean square is 1 + 1 / 12.
 WEIGHT_SQUARE = 13 / 12
 
@@ -39,13 +41,14 @@ class _Ids:
 class _FeatureSource:
     """Draws the ids of one feature."""
 
-    def __init__(self, feature: FeatureLayout, pooling: Pooling | None, kind: str, exponent: float, seed: int) -> None:
+    def __init__(
+        self, feature: FeatureLayout, pooling: Pooling | None, kind: str, distribution: Zipf, seed: int
+    ) -> None:
         self._feature = feature
         self._pooling = pooling or Pooling(mean=1, max=1)
         self._mean_pooled = kind == "mean"
-        self._distribution = zipf(feature.rows, exponent)
-        count = len(self._distribution.probabilities)
-        ids = permute_ids(np.arange(count, dtype=np.int64), feature.rows)
+        self._distribution = distribution
+        ids = permute_ids(np.arange(distribution.count, dtype=np.int64), feature.rows)
         self._id_of_rank: NDArray[np.integer] = ids.astype(np.int32) if feature.rows <= 2**31 else ids
         self._effects = IdEffects(feature.table, seed, self._distribution)
         square = WEIGHT_SQUARE if feature.weighted else 1.0
@@ -79,9 +82,16 @@ class SyntheticSource:
         self.layout = layout_of(recipe, one_hot)
         self.rows: int | None = recipe.data.rows
         self.losses = {name: Losses() for name in recipe.features}
+        counts = {feature.table: min(feature.rows, MAX_RANKS) for feature in self.layout.features}
+        # Tables of one size share one distribution.
+        sizes = {count: Zipf(count, recipe.data.zipf) for count in set(counts.values())}
         self._features = [
             _FeatureSource(
-                feature, pooling.get(feature.name), recipe.features[feature.name].pooling, recipe.data.zipf, recipe.seed
+                feature,
+                pooling.get(feature.name),
+                recipe.features[feature.name].pooling,
+                sizes[counts[feature.table]],
+                recipe.seed,
             )
             for feature in self.layout.features
         ]

@@ -51,7 +51,7 @@ class IdEffects:
             mean += float(share @ raw)
             square += float(share @ raw**2)
         variance = square - mean**2
-        self.constant = len(probabilities) == 1
+        self.constant = distribution.count == 1
         self._mean, self._scale = mean, 0.0 if self.constant else 1 / math.sqrt(variance)
 
     def __call__(self, ranks: NDArray[np.int64]) -> Float64s:

@@ -114,7 +114,7 @@ def test_a_table_that_knows_each_id_reaches_the_optimum(tmp_path: Path) -> None:
 
 
 def test_a_large_table_is_spread_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlrmx.data.zipf.MAX_RANKS", 1000)
+    monkeypatch.setattr("dlrmx.data.synthetic.MAX_RANKS", 1000)
     section = {"kind": "synthetic", "rows": 10_000, "zipf": 0.5}
     part = next(SyntheticSource(recipe(section, {"user": {}}, {"user": 2**39})).parts())
     ids = part.columns.one_hot[:, 0]
