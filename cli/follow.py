@@ -134,9 +134,11 @@ def watch_run(run: "RunPaths") -> None:
         follow(run, view, first=first, over=lambda: run_state(run).ended, interrupted=detach)
 
 
-def log_files(attempt: "AttemptPaths") -> list[Path]:
-    """The logs of the attempt's nodes, by node."""
-    return sorted(attempt.logs.glob("*.log"))
+def log_files(run: "RunPaths", first: int = 0) -> list[Path]:
+    """The nodes' logs of the newest attempt, or of those from `first` on; before there is one, what the launch said."""
+    attempts = [attempt for attempt in run.attempts() if attempt.number >= first] if first else run.attempts()[-1:]
+    logs = [path for attempt in attempts for path in sorted(attempt.logs.glob("*.log"))]
+    return logs or [path for path in [run.launch_log] if path.is_file()]
 
 
 def follow_logs(run: "RunPaths", show: Callable[[str], Any]) -> None:
@@ -148,11 +150,9 @@ def follow_logs(run: "RunPaths", show: Callable[[str], Any]) -> None:
     with Interrupts() as interrupts:
         while True:
             last = run_state(run).ended
-            for attempt in run.attempts():
-                files = log_files(attempt) if attempt.number >= first else []
-                for file in files:
-                    for line in tails.setdefault(file, Tail(file)).lines():
-                        show(line)
+            for file in log_files(run, first):
+                for line in tails.setdefault(file, Tail(file)).lines():
+                    show(line)
             if last or interrupts.count:
                 return
             time.sleep(POLL_S)

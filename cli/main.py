@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from dlrmx.errors import DlrmxError
 
 from . import checkpoints, clusters, data, preview, recipes, runs, train
-from .output import say_error
+from .output import say, say_error
 
 
 class _Verbs(TyperGroup):
@@ -33,6 +33,9 @@ class _Verbs(TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # the reader went away (`| head`): Typer ends quietly
+        except KeyboardInterrupt:
+            say("interrupted")
+            raise
         except DlrmxError as error:
             say_error(str(error))
             raise typer.Exit(error.exit_code) from error

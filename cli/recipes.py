@@ -47,15 +47,15 @@ def show_recipe(
     from dlrmx.recipe.load import find_recipe, load_recipe
 
     path = find_recipe(recipe)
-    loaded = load_recipe(path, set_ or [], cluster=cluster, nodes=nodes)
-    settings = _settings(loaded)
+    if not (json or resolved or set_ or cluster or nodes):
+        print_result(path.read_text().rstrip("\n"))
+        return
+    settings = _settings(load_recipe(path, set_ or [], cluster=cluster, nodes=nodes))
     if json:
         print_json(source=str(path), settings=settings)
-    elif resolved:
+    else:
         rows = [(key, json_module.dumps(entry["value"]), entry["from"]) for key, entry in settings.items()]
         print_result(table(["setting", "value", "from"], rows))
-    else:
-        print_result(path.read_text().rstrip("\n"))
 
 
 @app.command("copy")

@@ -5,23 +5,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlrmx.errors import InputError
-
 from . import options
 from .output import print_json, print_result, say, table
 
 if TYPE_CHECKING:
-    from dlrmx.runs.layout import AttemptPaths, RunPaths
+    from dlrmx.runs.layout import RunPaths
+    from dlrmx.runs.state import RunState
 
 
 def runs(json: options.Json = False) -> None:
     """List the runs known here, newest first."""
     from dlrmx.runs.registry import all_runs
-    from dlrmx.runs.state import run_state
 
     from .summary import run_row, state_json
 
-    found = [run_state(run) for run in all_runs(_local_root())]
+    found = [state for run in all_runs(_local_root()) if (state := _state_or_word(run))]
     if json:
         print_json(runs=[state_json(state) for state in found])
     elif found:
@@ -72,7 +70,7 @@ def logs(
     if follow:
         follow_logs(paths, print_result)
         return
-    for file in log_files(_newest_attempt(paths)):
+    for file in log_files(paths):
         print_result(file.read_text(errors="replace").rstrip("\n"))
 
 
@@ -110,15 +108,20 @@ def find(run: str | None) -> "RunPaths":
     return find_run(run, root)
 
 
+def _state_or_word(run: "RunPaths") -> "RunState | None":
+    """The run's state; of one that cannot be read a word on stderr, so that it does not hide the others."""
+    from dlrmx.errors import UnknownRun
+    from dlrmx.runs.state import run_state
+
+    try:
+        return run_state(run)
+    except UnknownRun as error:
+        say(f"left out: {error}")
+        return None
+
+
 def _local_root() -> Path:
     """Where runs of the local profile lie."""
     from dlrmx.recipe.clusters import find_profile
 
     return Path(find_profile("local").root)
-
-
-def _newest_attempt(run: "RunPaths") -> "AttemptPaths":
-    attempts = run.attempts()
-    if not attempts:
-        raise InputError(f"run {run.name} has not begun yet", hint=f"follow it with: dlrmx watch {run.name}")
-    return attempts[-1]

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from dlrmx.runs.state import RunState
 
 LOG_LINES = 15
+# Cause, as the worker names it -> a way out.
+ADVICE = {
+    "NonFinite": "look at the rows that the message names, or lower the rates: "
+    "-s optimizer.dense.lr=... -s optimizer.sparse.lr=...",
+    "SaveError": "make room where the run lies, or train on without checkpoints: -s checkpoint.on_error=continue",
+}
 
 
 def state_json(state: "RunState") -> dict[str, Any]:
@@ -74,7 +80,7 @@ def failure_text(run: "RunPaths", state: "RunState") -> str:
     lines = [f"{state.name} failed: {why}"]
     if tail := _log_tail(run):
         lines += ["last lines of the log:", *(f"  | {line}" for line in tail)]
-    return "\n".join([*lines, "what to try:", *(f"  {command}" for command in _next(state))])
+    return "\n".join([*lines, "what to try:", *(f"  {hint}" for hint in _after_failure(state))])
 
 
 def _state_words(state: "RunState") -> str:
@@ -117,9 +123,14 @@ def _next(state: "RunState") -> list[str]:
             return [f"dlrmx logs {name}", f"dlrmx resume {name}"]
 
 
+def _after_failure(state: "RunState") -> list[str]:
+    """What helps against this cause, then the full log, then going on."""
+    advice = [ADVICE[state.first_cause.cause]] if state.first_cause and state.first_cause.cause in ADVICE else []
+    go_on = [f"dlrmx resume {state.name}"] if state.attempt else []
+    return [*advice, f"dlrmx logs {state.name}", *go_on]
+
+
 def _log_tail(run: "RunPaths") -> list[str]:
     from .follow import log_files
 
-    attempts = run.attempts()
-    files = log_files(attempts[-1]) if attempts else [path for path in [run.launch_log] if path.is_file()]
-    return [line for file in files for line in file.read_text(errors="replace").splitlines()[-LOG_LINES:]]
+    return [line for file in log_files(run) for line in file.read_text(errors="replace").splitlines()[-LOG_LINES:]]

@@ -59,6 +59,7 @@ def test_a_node_process_that_cannot_start_is_told_with_what_it_said(
     done = dlrmx("train", recipe_file, "-s", fake_node("crash"))
     assert done.exit_code == 1
     assert "  | no such interpreter here" in done.stderr
+    assert done.stderr.splitlines()[-1] == "  dlrmx logs clicks-1"  # there is nothing to resume
 
 
 def test_detached_it_prints_the_run_and_returns(recipe_file: Path, fake_node: Play, dlrmx: Dlrmx) -> None:

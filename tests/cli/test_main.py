@@ -85,6 +85,15 @@ def test_each_error_has_its_code(
     assert (str(error) if isinstance(error, DlrmxError) else "/data/x: ") in done.stderr
 
 
+def test_ctrl_c_before_a_job_runs_is_130(dlrmx: Dlrmx, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "find", interrupt)
+    done = dlrmx("status")
+    assert (done.exit_code, done.stderr) == (130, "interrupted\n")
+
+
 def test_our_own_bugs_are_not_hidden(dlrmx: Dlrmx, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise AssertionError("ours")

@@ -28,6 +28,13 @@ def test_resolved_says_what_set_each_value(dlrmx: Dlrmx, recipe_file: Path) -> N
     assert settings["seed"] == {"value": 0, "from": "default"}
     lines = dlrmx(*words, "--resolved").stdout.splitlines()
     assert ["train.batch", "256", "-s"] in [line.split() for line in lines]
+    assert dlrmx(*words).stdout.splitlines() == lines  # -s without --resolved is not ignored
+
+
+def test_a_recipe_with_mistakes_can_still_be_read(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    recipe_file.write_text("dlrmx: 1\nnonsense: true\n")
+    assert dlrmx("recipes", "show", recipe_file).stdout == "dlrmx: 1\nnonsense: true\n"
+    assert dlrmx("recipes", "show", recipe_file, "--resolved").exit_code == 2
 
 
 def test_copy_makes_a_file_to_edit_and_overwrites_none(dlrmx: Dlrmx, recipe_file: Path, tmp_path: Path) -> None:

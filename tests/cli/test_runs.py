@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlrmx.runs.claim import hold
+from dlrmx.runs.claim import create_run, hold
 from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.records import append_record
@@ -83,6 +83,20 @@ def test_logs_print_those_of_the_newest_attempt(dlrmx: Dlrmx, make_run: MakeRun)
     run.attempt(1).node_log(0).write_text("hello\nworld\n")
     assert dlrmx("logs").stdout == "hello\nworld\n"
     assert dlrmx("logs", "-f").stdout == "hello\nworld\n"  # a run that has ended is not waited for
+
+
+def test_logs_before_the_first_attempt_are_those_of_the_launch(dlrmx: Dlrmx, tmp_path: Path) -> None:
+    run = create_run(tmp_path / "runs", "clicks", None, "0" * 12)
+    run.launch_log.write_text("no module named dlrmx\n")
+    assert dlrmx("logs", "clicks-1").stdout == "no module named dlrmx\n"
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    make_run(name="good")
+    make_run(name="bad").run.write_text("{")
+    done = dlrmx("runs")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["run", "good"]
+    assert "left out: no run at" in done.stderr
 
 
 def test_report_compares_runs(dlrmx: Dlrmx, make_run: MakeRun) -> None:

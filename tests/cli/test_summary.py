@@ -31,6 +31,12 @@ def test_a_failure_begins_with_its_first_cause(make_run: MakeRun) -> None:
     assert lines[-2:] == ["  dlrmx logs clicks-1", "  dlrmx resume clicks-1"]
 
 
+def test_a_known_cause_has_a_way_out(make_run: MakeRun) -> None:
+    run = make_run("failed", FAILED, exit_code=1)
+    lines = failure_text(run, run_state(run)).splitlines()
+    assert "optimizer.dense.lr" in lines[lines.index("what to try:") + 1]
+
+
 def test_failed_saves_are_on_the_first_line(make_run: MakeRun) -> None:
     failure = {"event": "save_failed", "step": 10, "reason": "No space left on device"}
     run = make_run("stopped", failure, {**failure, "step": 15}, {"event": "stopped", "step": 16})
