@@ -94,6 +94,15 @@ def test_a_dump_loads_back_equal(tmp_path: Path, path: Path) -> None:
     assert read_frozen(dumped) == recipe
 
 
+@pytest.mark.parametrize("text", ["\x85", "1e-3", "no", "0x1", " x ", "a: b", "\u2028", "é"])
+def test_text_that_looks_like_something_else_survives_a_dump(tmp_path: Path, tabular: Path, text: str) -> None:
+    recipe = load_recipe(tabular).recipe
+    recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"missing": [text]})})
+    dumped = tmp_path / "recipe.yaml"
+    dumped.write_text(dump_recipe(recipe))
+    assert read_frozen(dumped) == recipe
+
+
 def test_a_frozen_recipe_that_was_spoilt_is_an_input_error(tmp_path: Path, example: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(dump_recipe(load_recipe(example).recipe) + "extra: 1\n")
