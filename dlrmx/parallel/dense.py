@@ -21,7 +21,7 @@ class DensePart:
         named = list(model.named_parameters())
         device = named[0][1].device if named else torch.device("cpu")
         total = sum(parameter.numel() for _, parameter in named)
-        self._base_rate = optimizer.lr
+        self._base_rate, self._kind = optimizer.lr, optimizer.kind
         self.buffer = torch.zeros(total + extra, device=device)
         self.gradient, self.extra = self.buffer[:total], self.buffer[total:]
         self._flat = nn.Parameter(torch.empty(total, device=device))
@@ -59,11 +59,11 @@ class DensePart:
         yield from self._views(self.gradient)
 
     def optimizer_state(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The optimizer's state as `<parameter>/<slot>` views, and its step count as `step`; to be saved or filled."""
+        """The optimizer's state as `<parameter>/<slot>` views, and AdamW's step count as `step`; to be saved or filled."""
         for slot, value in self._optimizer.state[self._flat].items():
-            if value.numel() == self._flat.numel() and value.dim() == 1:
+            if value.dim() == 1:
                 yield from ((f"{name}/{slot}", view) for name, view in self._views(value))
-            else:
+            elif self._kind == "adamw":  # the others count steps too, and do nothing with them
                 yield slot, value
 
     def _views(self, flat: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:

@@ -65,7 +65,7 @@ class Embeddings:
         return torch.from_numpy(np.maximum(bag.lengths, 1)).to(self._device, torch.float32).unsqueeze(1)
 
     def set_learning_rate(self, factor: float) -> None:
-        """Set the rate of the next update to `factor` times the recipe's."""
+        """Set the rate to `factor` times the recipe's; before the look-up of the step that it is for."""
         for table in (*self.exchange.tables, *(stack.table for stack in self.replicated.stacks)):
             table.set_learning_rate(self._optimizer.lr * factor)
 

@@ -65,7 +65,7 @@ class FusedTable:
         return sums.view(shape)[: self.rows]
 
     def set_learning_rate(self, rate: float) -> None:
-        """The rate of the next update."""
+        """The rate of updates to come: fbgemm reads it in the look-up, not in the backward pass."""
         self._kernel.set_learning_rate(rate)
 
     def look_up(self, ids: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:

@@ -4,6 +4,7 @@ Names do not depend on the plan: table/<name>/weight, table/<name>/rowwise_adagr
 dense_optimizer/<parameter>/<slot>. The sample order is counter-based, so the random state is its seed.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -58,7 +59,7 @@ def state(
         "row": position.row,
         "order_seed": order_seed,
         "fingerprint": fingerprint(recipe),
-        "plan": plan.hash,
+        "plan": json.loads(plan.to_json()),
         "world": plan.world,
         "features": list(recipe.features),
         "metrics": dict(metrics),

@@ -1,8 +1,10 @@
 """When checkpoints are written, what happens when one cannot be, and which are kept."""
 
 import time
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from dlrmx.checkpoint.publish import newest_attempt
 from dlrmx.checkpoint.retain import list_checkpoints, prune
 from dlrmx.checkpoint.write import SaveError, save
 from dlrmx.recipe.schema import Minutes, Steps
@@ -22,7 +24,10 @@ class Saver:
         self._last = time.monotonic()
         self._good: frozenset[Path] = frozenset()
         self._metrics: tuple[int, dict[str, float]] = (-1, {})
-        self._best = self._stored_best() if session.leads else None
+        self._best: float | None = None
+        if session.leads:
+            self._best = self._stored_best()
+            self._prune()  # a save that was killed may have left so much that the next would not fit
 
     def minutes_due(self) -> bool:
         """Whether the recipe's minutes are over; ask rank 0."""
@@ -63,24 +68,25 @@ class Saver:
             )
         except SaveError as error:
             session.tell("save_failed", step=step, reason=str(error))
-            if self._settings.on_error == "stop":
+            superseded = newest_attempt(task.run) > task.attempt.number
+            if self._settings.on_error == "stop" or session.parts.wire.agree(int(superseded)):
                 raise
         else:
             session.tell("saved", step=step, bytes=saved.bytes, seconds=saved.seconds)
             self._saved_step = step
             if session.leads:
-                self._prune(saved.path)
+                self._prune({saved.path})
         self._last = time.monotonic()
         session.tell("phase", phase="train")
 
-    def _prune(self, saved: Path) -> None:
+    def _prune(self, saved: AbstractSet[Path] = frozenset()) -> None:
         best = self._settings.best
         pruned = prune(
             self._session.task.run,
             keep=self._settings.keep,
             best_metric=best.metric if best else None,
             attempt=self._session.task.attempt.number,
-            known_good=self._good | {saved},
+            known_good=self._good | saved,
         )
         self._good = pruned.good
         for reason in pruned.failed:

@@ -89,6 +89,7 @@ def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, order: Orde
     ranks together and before any table or parameter is changed.
     """
     exchange, replicated = parts.embeddings.exchange, parts.embeddings.replicated
+    parts.embeddings.set_learning_rate(rate)
     done = forward(parts, rows, step=step, order=order)
     loss = binary_cross_entropy_with_logits(done.logits, done.labels, reduction="sum")
     parts.dense.zero()
@@ -103,7 +104,6 @@ def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, order: Orde
 
     scale = 1 / rows.rows_of_global
     parts.dense.buffer.mul_(scale)
-    parts.embeddings.set_learning_rate(rate)
     exchange.update(done.pooled, [gradient.mul_(scale) for gradient in gradients])
     replicated.update(parts.dense.extra)
     parts.dense.step(rate)

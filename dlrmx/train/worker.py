@@ -43,7 +43,7 @@ def main(run_dir: Path, number: int) -> int:
     session: Session | None = None
     try:
         session = _build(Task.read(run_dir, number))
-        _work(session)
+        work(session)
     except Exception as error:  # the border of the process: whatever it was, it is written down, then we end
         _tell_failure(attempt, rank, error)
         return 1
@@ -62,7 +62,8 @@ def _build(task: Task) -> Session:
     return Session(task, parts)
 
 
-def _work(session: Session) -> None:
+def work(session: Session) -> None:
+    """Load, then train or evaluate. Collective."""
     task, parts = session.task, session.parts
     position, order_seed = _load(session)
     if task.evaluate is not None:

@@ -20,7 +20,7 @@ from dlrmx.train.build import build_parts
 from dlrmx.train.step import Slice, train_step
 from ranks import run_ranks
 from reference import Reference, pool, update_table
-from sharding_cases import KINDS, TABLES, make_batch, make_plan, make_recipe, slice_of
+from sharding_cases import KINDS, TABLES, assert_near, make_batch, make_plan, make_recipe, slice_of
 
 WORLDS = (1, 2, 3, 4, 5)
 SPARSE = ("sgd", "adagrad", "rowwise_adagrad")
@@ -218,22 +218,11 @@ def test_the_whole_model_follows_plain_torch(worlds: Any, references: Any, world
         assert got == pytest.approx(expected, rel=1e-5), step
     weights, states = assemble(ranks, case)
     for name in TABLES:
-        near(weights[name], single.tables[name], double.tables[name], sparse, name)
+        assert_near(weights[name], single.tables[name], double.tables[name], sparse, name)
         if states:
             key = f"table/{name}/{sparse}.sum"
-            near(states[name], single.state[key], double.state[key], sparse, key)
+            assert_near(states[name], single.state[key], double.state[key], sparse, key)
     for name, parameter in single.model.named_parameters():
         for rank in ranks:
             assert torch.equal(rank[case]["dense"][name], ranks[0][case]["dense"][name]), "ranks differ"
         torch.testing.assert_close(ranks[0][case]["dense"][name], parameter.data, rtol=0, atol=1e-5)
-
-
-def near(got: torch.Tensor, single: torch.Tensor, double: torch.Tensor, sparse: str, name: str) -> None:
-    """SGD and row-wise Adagrad: within 1e-5 of the largest magnitude. Adagrad divides by roots of tiny sums, so its
-    bound is what rounding does to plain torch itself: 4 times the distance of its fp32 from its fp64 run."""
-    distance = (got.double() - single.double()).abs().max()
-    bound = 1e-5 * single.abs().max()
-    if sparse == "adagrad":
-        bound = 4 * (single.double() - double).abs().max()
-        distance = (got.double() - double).abs().max()
-    assert distance <= bound, f"{name}: {distance:.3g} > {bound:.3g}"
