@@ -17,7 +17,7 @@ from dlrmx.recipe.clusters import Profile
 from dlrmx.runs.claim import hold, stop_run
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.registry import register
-from dlrmx.runs.run_file import update_run
+from dlrmx.runs.run_file import read_run, update_run
 
 KILL_PATIENCE_S = 5.0
 
@@ -57,9 +57,10 @@ class Handle:
 def submit(spec: JobSpec, profile: Profile, *, attached: bool) -> Handle:
     """Start the job of a run that exists. Attached: it is asked to stop when this process dies.
 
-    Raises InputError where the run is running already.
+    Raises UnknownRun where there is no such run, InputError where it is running already.
     """
     run = RunPaths(Path(spec.root) / spec.run)
+    read_run(run)
     with hold(run):
         update_run(run, state="created", exit_code=None, reason="")
     register(run)

@@ -3,17 +3,32 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dlrmx import __version__
+from dlrmx.launch import node
+from dlrmx.launch.retry import decide
 from dlrmx.runs.claim import create_run, is_live, stop_run
 from dlrmx.runs.run_file import read_run
 from dlrmx.runs.state import run_state
 from fake_job import FakeJob, make_job, wait_for
 
+FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 LONG = {"steps": 100_000, "step_s": 0.05}
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """Keeps the signal handlers of this process, which a node process in it replaces."""
+    caught = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in caught}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pids(job: FakeJob, attempt: int = 1) -> list[int]:
@@ -38,8 +53,8 @@ def test_two_runs_at_once_from_start_to_end(tmp_path: Path, monkeypatch: pytest.
     for name, value in {"PET_NPROC_PER_NODE": "1", "RANK": "5", "WORLD_SIZE": "9", "TORCHX_SESSION_NAME": "x"}.items():
         monkeypatch.setenv(name, value)  # what a shell may hold must not steer the agent
     job, other = (make_job(tmp_path, {"steps": 20}, run=f"tiny-{n}") for n in (1, 2))
-    with job.start() as node, other.start() as other_node:
-        assert (node.wait(), other_node.wait()) == (0, 0)
+    with job.start() as process, other.start() as other_process:
+        assert (process.wait(), other_process.wait()) == (0, 0)
     assert run_state(other.run).state == "done"
     state = run_state(job.run)
     assert (state.state, state.exit_code, state.attempt, state.step, state.total_steps) == ("done", 0, 1, 20, 20)
@@ -101,7 +116,8 @@ def test_a_crash_before_the_first_word_is_told_by_rank_and_error(tmp_path: Path)
 
 
 def test_bad_input_that_a_worker_finds_is_not_tried_again(tmp_path: Path) -> None:
-    job = make_job(tmp_path, {"faults": [{"rank": 0, "step": 1, "how": "bad_input"}]})
+    faults = [{"rank": 0, "step": 1, "how": "bad_input"}, {"rank": 1, "step": 1, "how": "lose_peer"}]
+    job = make_job(tmp_path, {"faults": faults})
     code, _ = job.execute()
     state = run_state(job.run)
     assert (code, state.state, state.exit_code, state.attempt) == (2, "failed", 2, 1)
@@ -110,17 +126,17 @@ def test_bad_input_that_a_worker_finds_is_not_tried_again(tmp_path: Path) -> Non
 def test_sigterm_saves_stops_and_resumes(tmp_path: Path) -> None:
     """The save takes longer than others are given once a rank has died; a second node process is refused meanwhile."""
     job = make_job(tmp_path, {**LONG, "save_s": 6})
-    with job.start() as node:
+    with job.start() as process:
         pids(job)
         code, stderr = job.execute()
         assert code == 2
-        assert f"already running: pid {node.pid} on " in stderr
+        assert f"already running: pid {process.pid} on " in stderr
         assert run_state(job.run).state == "running"
         os.killpg(parent_of(pids(job)[0]), signal.SIGTERM)  # a scheduler's SIGTERM reaches the agent, too
-        node.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         wait_for(lambda: run_state(job.run).state == "stopping")
-        node.send_signal(signal.SIGTERM)
-        assert node.wait() == 75
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 75
     state = run_state(job.run)
     (stopped,) = job.events(1, "stopped")
     assert state.checkpoint
@@ -134,22 +150,22 @@ def test_sigterm_saves_stops_and_resumes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_save_of_45_seconds_survives_a_stop(tmp_path: Path) -> None:
     job = make_job(tmp_path, {**LONG, "save_s": 45})
-    with job.start() as node:
+    with job.start() as process:
         pids(job)
         stop_run(job.run, "me")
-        assert node.wait() == 75
+        assert process.wait() == 75
     assert run_state(job.run).checkpoint == job.events(1, "stopped")[0]["step"]
 
 
 def test_workers_that_do_not_stop_in_the_grace_are_killed(tmp_path: Path) -> None:
     faults = [{"rank": rank, "step": 2, "how": "hang"} for rank in (0, 1)]
     job = make_job(tmp_path, {"step_s": 0, "faults": faults}, settings=["cluster.grace.minutes=0.02"])
-    with job.start() as node:
+    with job.start() as process:
         workers = pids(job)
         wait_for(lambda: run_state(job.run).step == 1)
         time.sleep(0.5)
         stop_run(job.run, "me")
-        assert node.wait() == 1
+        assert process.wait() == 1
     state = run_state(job.run)
     assert (state.state, state.attempt) == ("failed", 1), "who asks to stop wants no retry"
     assert "did not save within the grace of 1.2 s" in state.reason
@@ -158,16 +174,16 @@ def test_workers_that_do_not_stop_in_the_grace_are_killed(tmp_path: Path) -> Non
 
 def test_a_killed_node_process_takes_all_with_it_and_the_run_is_lost(tmp_path: Path) -> None:
     job = make_job(tmp_path, {**LONG, "save_every": 2})
-    with job.start() as node:
+    with job.start() as process:
         workers = pids(job)
         agent = parent_of(workers[0])
         wait_for(lambda: job.events(1, "saved"))
-        node.kill()
+        process.kill()
     wait_for(lambda: all(map(gone, [*workers, agent])), seconds=5)
     state = run_state(job.run)
     assert (state.state, state.exit_code) == ("lost", None)
     assert state.first_cause
-    assert f"pid {node.pid}" in state.first_cause.message
+    assert f"pid {process.pid}" in state.first_cause.message
     assert not is_live(job.run)
     # Started again, as a scheduler requeues it, it goes on from the newest checkpoint.
     assert state.checkpoint
@@ -199,15 +215,32 @@ def test_what_must_not_start_does_not(tmp_path: Path) -> None:
     assert "no checkpoint of run tiny-2 is good:\nstep-00000002: " in run_state(other.run).reason
 
 
+@pytest.mark.usefixtures("_signals")
+def test_a_stop_between_two_attempts_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is asked of an attempt after it has failed, and before the next one is there to hear of it."""
+    faults = [{"rank": rank, "step": 1, "how": how} for rank, how in enumerate(("tell", "lose_peer"))]
+    job = make_job(tmp_path, {"faults": faults})
+
+    def stopped_meanwhile(*args: Any, **settings: Any) -> Any:
+        stop_run(job.run, "me")
+        return decide(*args, **settings)
+
+    monkeypatch.setattr(node, "decide", stopped_meanwhile)
+    assert node.run_node(job.spec, worker=(str(FAKE_WORKER),)) == 75
+    state = run_state(job.run)
+    assert (state.state, state.attempt) == ("stopped", 2)
+    assert not job.events(2, "worker_started")
+
+
 def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
     job = make_job(tmp_path, {**LONG, "save_s": 3600})
-    with job.start() as node:
+    with job.start() as process:
         workers = pids(job)
-        node.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
         wait_for(lambda: job.events(1, "saving"))
         asked = time.monotonic()
-        node.send_signal(signal.SIGINT)
-        assert node.wait() == 130
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
         assert time.monotonic() - asked < 5
     assert all(map(gone, workers))
     fields = read_run(job.run)

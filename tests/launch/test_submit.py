@@ -1,0 +1,172 @@
+"""Submission and the local scheduler. Jobs run the fake node process, whose workers are fake ones."""
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torchx.specs import AppState
+
+from dlrmx.errors import InputError, UnknownRun
+from dlrmx.launch.app import app_def
+from dlrmx.launch.job import JobSpec
+from dlrmx.launch.local import LocalOpts, LocalScheduler, app_id_of
+from dlrmx.launch.submit import cancel, dry_run_text, submit
+from dlrmx.runs.claim import claim_attempt, create_run, hold
+from dlrmx.runs.events import append_event
+from dlrmx.runs.registry import find_run
+from dlrmx.runs.run_file import read_run, update_run
+from dlrmx.runs.state import run_state
+from fake_job import FakeJob, make_job, wait_for
+
+LONG = {"steps": 100_000, "step_s": 0.05}
+LAUNCHER = """
+import sys, time
+from dlrmx.launch.job import JobSpec
+from dlrmx.launch.submit import submit
+from dlrmx.recipe.clusters import Profile
+spec = JobSpec.from_json(sys.argv[1])
+submit(spec, Profile.model_validate(spec.profile), attached=True)
+time.sleep(60)
+"""
+
+
+def created(job: FakeJob) -> FakeJob:
+    create_run(Path(job.spec.root), "tiny", job.spec.run, _fingerprint(job))
+    return job
+
+
+def _fingerprint(job: FakeJob) -> str:
+    from dlrmx.launch.inputs import parse_recipe
+    from dlrmx.recipe.fingerprint import fingerprint
+
+    return fingerprint(parse_recipe(job.spec.recipe))
+
+
+def test_a_detached_job_is_cancelled_from_anywhere(tmp_path: Path) -> None:
+    job = created(make_job(tmp_path, LONG))
+    handle = submit(job.spec, job.profile, attached=False)
+    assert handle.process
+    assert os.getsid(handle.process.pid) == handle.process.pid, "a session of its own: no terminal's Ctrl-C or hang-up"
+    wait_for(lambda: job.events(1, "begin"))
+    found = find_run("tiny")
+    assert found == job.run
+    with pytest.raises(InputError, match=f"already running: pid {handle.process.pid} on "):
+        submit(job.spec, job.profile, attached=False)
+    scheduler = LocalScheduler("other shell")
+    described = scheduler.describe(app_id_of(found))
+    assert described
+    assert described.state == AppState.RUNNING
+    cancel(found)
+    assert handle.process.wait() == 75 == handle.poll()
+    assert [app.state for app in scheduler.list()] == [AppState.CANCELLED]
+    lines = list(scheduler.log_iter(app_id_of(found), "node", regex="rank", should_tail=True))
+    assert sorted(lines) == ["rank 0 of 2\n", "rank 1 of 2\n"]
+    with pytest.raises(InputError, match="is not running"):
+        cancel(found)
+
+
+def test_a_killed_launcher_stops_an_attached_job(tmp_path: Path) -> None:
+    job = created(make_job(tmp_path, LONG))
+    with subprocess.Popen([sys.executable, "-c", LAUNCHER, job.spec.to_json()]) as launcher:
+        wait_for(lambda: job.events(1, "begin"))
+        launcher.kill()
+    wait_for(lambda: run_state(job.run).ended)
+    state = run_state(job.run)
+    assert (state.state, state.exit_code) == ("stopped", 75)
+    assert state.checkpoint == job.events(1, "stopped")[0]["step"]
+    assert "launcher" in job.events(1, "stop_requested")[0]["by"]
+
+
+def test_a_job_can_be_killed_before_it_has_saved(tmp_path: Path) -> None:
+    job = created(make_job(tmp_path, {**LONG, "save_s": 3600}))
+    handle = submit(job.spec, job.profile, attached=True)
+    wait_for(lambda: job.events(1, "begin"))
+    assert handle.poll() is None
+    handle.stop()
+    wait_for(lambda: job.events(1, "saving"))
+    handle.kill()
+    assert handle.poll() == 130
+    handle.kill()
+    handle.stop()
+    assert run_state(job.run).state == "failed"
+
+
+def test_the_printed_job_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job(tmp_path, {"steps": 3, "note": 'it\'s $HOME, "quoted"\nä'}, settings=["cluster.workers_per_node=1"])
+    monkeypatch.setenv("TORCHX_SESSION_NAME", "broken")
+    before = sorted(path for path in tmp_path.rglob("*"))
+    text = dry_run_text(job.spec, job.profile)
+    assert sorted(path for path in tmp_path.rglob("*")) == before, "nothing is written"
+    assert "TORCHX" not in text
+    assert text == dry_run_text(job.spec, job.profile)
+    done = subprocess.run(["bash"], input=text, text=True, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert run_state(job.run).state == "done"
+
+
+def test_a_dry_run_leaves_the_app_as_it_was(tmp_path: Path) -> None:
+    job = make_job(tmp_path, {})
+    app = app_def(job.spec, job.profile)
+    before = copy.deepcopy(app)
+    LocalScheduler("x").submit_dryrun(app, LocalOpts())
+    assert app == before
+
+
+def test_a_resume_notes_what_came_before_it(tmp_path: Path) -> None:
+    job = created(make_job(tmp_path, {}))
+    claim_attempt(job.run)
+    claim_attempt(job.run)
+    text = dry_run_text(job.again(resume={"from_step": 10}).spec, job.profile)
+    script = text.rpartition("exec ")[0] + 'printf %s "$DLRMX_JOB"'
+    done = subprocess.run(["bash"], input=script, text=True, capture_output=True, check=True)
+    assert JobSpec.from_variable(done.stdout).resume == {"from_step": 10, "after_attempt": 2}
+
+
+def test_a_submission_forgets_how_the_last_one_ended(tmp_path: Path) -> None:
+    job = created(make_job(tmp_path, {}))
+    update_run(job.run, state="failed", exit_code=1, reason="NaN")
+    quiet = job.profile.model_copy(update={"python": "/bin/true"})
+    handle = submit(job.spec, quiet, attached=False)
+    assert handle.process
+    assert handle.process.wait() == 0
+    fields = read_run(job.run)
+    assert (fields["state"], fields["exit_code"], fields["reason"]) == ("created", None, "")
+
+
+def test_the_scheduler_reads_everything_from_files(tmp_path: Path) -> None:
+    run = create_run(tmp_path / "a folder", "tiny", None, "f")
+    scheduler = LocalScheduler("x")
+    app = app_id_of(run)
+    assert "/" not in app
+    described = scheduler.describe(app)
+    assert described
+    assert described.state == AppState.SUBMITTED
+    assert scheduler.describe(app_id_of(type(run)(tmp_path / "none"))) is None
+    scheduler.cancel(app)
+    attempt = claim_attempt(run)
+    update_run(run, state="running", attempt=1)
+    with hold(run):
+        scheduler.cancel(app)
+        scheduler.cancel(app)
+    assert attempt.stop_request.exists()
+    attempt.node_log(0).write_bytes(b"one\ntwo\n")
+    claim_attempt(run).node_log(0).write_bytes(b"three\nunfinished")
+    append_event(attempt, "attempt_ended", outcome="failed")
+    assert list(scheduler.log_iter(app, "node")) == ["one\n", "two\n", "three\n", "unfinished"]
+
+
+def test_a_run_must_exist_to_be_submitted(tmp_path: Path) -> None:
+    job = make_job(tmp_path, {})
+    with pytest.raises(UnknownRun, match="no run at"):
+        submit(job.spec, job.profile, attached=False)
+
+
+def test_a_node_process_that_dies_at_once_is_seen(tmp_path: Path) -> None:
+    job = created(make_job(tmp_path, {}))
+    broken = job.profile.model_copy(update={"python": "/bin/false"})
+    handle = submit(job.spec, broken, attached=True)
+    assert wait_for(handle.poll) == 1
+    handle.stop()
