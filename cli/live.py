@@ -158,10 +158,10 @@ def record_texts(record: Entry) -> list[str]:
     sent = record.get("bytes") or {}
     kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sent.items())
     lr = f"lr {format_rate(record.get('lr_dense'))} dense, {format_rate(record.get('lr_sparse'))} sparse"
+    memory = f"memory {format_bytes(record.get('rss_bytes') or 0)} a rank"
     return [
         f"loss {loss}  NE {ne}  AUC {auc}  {format_count(record['samples_per_s'])} samples/s",
-        f"{lr}  exchange {format_bytes(sum(sent.values()))} a step and rank ({kinds})"
-        f"  memory {format_bytes(record.get('rss_bytes') or 0)} a rank",
+        f"{lr}  {memory}  exchange {format_bytes(sum(sent.values()))} a step and rank ({kinds})",
     ]
 
 
@@ -180,9 +180,16 @@ def entry_line(entry: Entry, progress: Progress) -> str:
         case "stop_requested":
             return "stop requested: saving, then stopping"
         case "failed" if entry.get("primary"):
-            return f"rank {entry.get('rank')} failed at step {entry.get('step')}: {entry.get('message')}"
+            return _failure_line(entry)
         case _:
             return ""
+
+
+def _failure_line(entry: Entry) -> str:
+    """Who failed and why; the rest of a longer message is told at the end."""
+    who = "the node process" if entry.get("rank") is None else f"rank {entry['rank']}"
+    when = "" if entry.get("step") is None else f" at step {entry['step']:,}"
+    return f"{who} failed{when}: {str(entry.get('message')).partition(chr(10))[0]}"
 
 
 def evaluation_text(entry: Entry) -> str:

@@ -13,12 +13,8 @@ if TYPE_CHECKING:
     from dlrmx.runs.state import RunState
 
 LOG_LINES = 15
-# Cause, as the worker names it -> a way out.
-ADVICE = {
-    "NonFinite": "look at the rows that the message names, or lower the rates: "
-    "-s optimizer.dense.lr=... -s optimizer.sparse.lr=...",
-    "SaveError": "make room where the run lies, or train on without checkpoints: -s checkpoint.on_error=continue",
-}
+# What torch.distributed.run says of a worker that failed: its own traceback and table follow, and tell nothing more.
+AGENT_SPEAKS = "] failed (exitcode: "
 
 
 def state_json(state: "RunState") -> dict[str, Any]:
@@ -124,13 +120,18 @@ def _next(state: "RunState") -> list[str]:
 
 
 def _after_failure(state: "RunState") -> list[str]:
-    """What helps against this cause, then the full log, then going on."""
-    advice = [ADVICE[state.first_cause.cause]] if state.first_cause and state.first_cause.cause in ADVICE else []
-    go_on = [f"dlrmx resume {state.name}"] if state.attempt else []
-    return [*advice, f"dlrmx logs {state.name}", *go_on]
+    """The full log, then going on, where anything began."""
+    return [f"dlrmx logs {state.name}", *([f"dlrmx resume {state.name}"] if state.attempt else [])]
 
 
 def _log_tail(run: "RunPaths") -> list[str]:
     from .follow import log_files
 
-    return [line for file in log_files(run) for line in file.read_text(errors="replace").splitlines()[-LOG_LINES:]]
+    return [line for file in log_files(run) for line in _own_lines(file.read_text(errors="replace"))[-LOG_LINES:]]
+
+
+def _own_lines(log: str) -> list[str]:
+    """A log's lines up to where the agent, after the workers' end, begins to speak."""
+    lines = log.splitlines()
+    end = next((number for number, line in enumerate(lines) if AGENT_SPEAKS in line), len(lines))
+    return lines[:end]

@@ -31,10 +31,12 @@ def test_a_failure_begins_with_its_first_cause(make_run: MakeRun) -> None:
     assert lines[-2:] == ["  dlrmx logs clicks-1", "  dlrmx resume clicks-1"]
 
 
-def test_a_known_cause_has_a_way_out(make_run: MakeRun) -> None:
+def test_the_agents_words_do_not_hide_the_workers(make_run: MakeRun) -> None:
     run = make_run("failed", FAILED, exit_code=1)
-    lines = failure_text(run, run_state(run)).splitlines()
-    assert "optimizer.dense.lr" in lines[lines.index("what to try:") + 1]
+    agent = "E1130 12:42 29607 api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: python\n"
+    run.attempt(1).node_log(0).write_text("the worker's last words\n" + agent + 50 * "Traceback\n")
+    tail = [line for line in failure_text(run, run_state(run)).splitlines() if line.startswith("  |")]
+    assert tail == ["  | the worker's last words"]
 
 
 def test_failed_saves_are_on_the_first_line(make_run: MakeRun) -> None:
