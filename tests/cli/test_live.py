@@ -54,8 +54,12 @@ def test_undefined_metrics_say_so() -> None:
         ({"event": "save_failed", "step": 7, "reason": "disk full"}, ["save of step 7 failed: disk full"]),
         ({"event": "stop_requested", "by": "SIGTERM"}, ["stop requested"]),
         (
-            {"event": "failed", "rank": 3, "step": 9, "message": "NaN", "primary": True},
+            {"event": "failed", "rank": 3, "step": 9, "message": "NaN\n    hint", "primary": True},
             ["rank 3 failed at step 9: NaN"],
+        ),
+        (
+            {"event": "failed", "rank": None, "step": None, "message": "no data", "primary": True},
+            ["the node process failed: no data"],
         ),
     ],
 )
