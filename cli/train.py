@@ -1,6 +1,6 @@
 """The verbs that train: train, resume, evaluate."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -57,7 +57,7 @@ def resume(
 
 def evaluate(
     target: options.RunOrCheckpoint,
-    split: Annotated[str, typer.Option("--split", metavar="SPLIT", help="train, validation or test.")] = "test",
+    split: Annotated[Literal["train", "validation", "test"], typer.Option("--split", help="Rows to use.")] = "test",
     json: options.Json = False,
 ) -> None:
     """Evaluate a checkpoint on a split, as a run of its own."""

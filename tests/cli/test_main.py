@@ -44,6 +44,7 @@ def test_no_verb_is_help_and_an_unknown_one_names_what_resembles_it() -> None:
     [
         (("check", "no-such-recipe"), 2),
         (("check", "quickstart", "--no-such-option"), 2),
+        (("evaluate", "some-run", "--split", "tset"), 2),
         (("status", "no-such-run"), 4),
         (("resume",), 4),
         (("evaluate", "no-such-run"), 4),
