@@ -37,15 +37,14 @@ def _download(folder: Path) -> Path:
     """The package's wheel, in `folder`."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
     result = subprocess.run(pip, capture_output=True, text=True)
-    wheels = list(folder.glob("recbole-*.whl"))
-    if result.returncode or not wheels:
+    if result.returncode:
         last = (result.stderr.strip().splitlines() or ["no output"])[-1]
         raise InputError(
             f"cannot download {PACKAGE}: {last}",
             hint=f"Without a network: on another machine, run `python -m dlrmx.data.movielens datasets`, and copy "
             f"datasets/{NAME} here. With a mirror: set PIP_INDEX_URL.",
         )
-    return wheels[0]
+    return next(folder.glob("recbole-*.whl"))
 
 
 def join(wheel: Path) -> list[dict[str, object]]:

@@ -34,11 +34,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Table:
-    """One file. Texts in `missing` are read as null."""
+    """One file."""
 
     path: Path
     format: Format
-    missing: Sequence[str]
 
     @property
     def rows(self) -> int | None:
@@ -82,9 +81,8 @@ class Table:
         options = csv.ConvertOptions(
             include_columns=list(columns),
             column_types={name: pa.string() for name in columns},
-            null_values=list(self.missing),
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=True,
+            # Which texts mean a missing value is decided where fields are parsed, for all formats alike.
+            null_values=[],
         )
         with self._open_csv(options) as reader:
             yield from reader

@@ -40,9 +40,7 @@ class TabularSource:
     def __init__(self, recipe: Recipe, progress: Progress) -> None:
         assert isinstance(recipe.data, Tabular)
         self._recipe, self._data, self._progress = recipe, recipe.data, progress
-        self._tables = [
-            Table(path, format_of(path, recipe.data), recipe.data.missing) for path in find_files(recipe.data)
-        ]
+        self._tables = [Table(path, format_of(path, recipe.data)) for path in find_files(recipe.data)]
         lists = _list_features(recipe, recipe.data, self._tables)
         self.layout = layout_of(recipe, {name for name in recipe.features if name not in lists and self._single(name)})
         counts = [table.rows for table in self._tables]
