@@ -59,7 +59,7 @@ class DensePart:
         yield from self._views(self.gradient)
 
     def optimizer_state(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The optimizer's state as `<parameter>/<slot>` views, and AdamW's step count as `step`; to be saved or filled."""
+        """The optimizer's state as `<parameter>/<slot>` views, and AdamW's step count as `step`; to save or to fill."""
         for slot, value in self._optimizer.state[self._flat].items():
             if value.dim() == 1:
                 yield from ((f"{name}/{slot}", view) for name, view in self._views(value))
