@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,19 @@ def load(
     path = find_recipe(recipe)
     if str(path) != recipe:
         say(f"recipe {path}")
-    return load_recipe(path, overrides or [], cluster=cluster, nodes=nodes)
+    return _with_weights(load_recipe(path, overrides or [], cluster=cluster, nodes=nodes))
+
+
+def _with_weights(loaded: "Loaded") -> "Loaded":
+    """train.init_from may name a run or a checkpoint: from here on it is the path of one good checkpoint."""
+    train = loaded.recipe.train
+    if train.init_from is None:
+        return loaded
+    from .checkpoints import find_checkpoint
+
+    path = find_checkpoint(train.init_from).absolute()
+    found = train.model_copy(update={"init_from": str(path)})
+    return replace(loaded, recipe=loaded.recipe.model_copy(update={"train": found}))
 
 
 def root_of(loaded: "Loaded") -> Path:

@@ -14,7 +14,7 @@ from dlrmx.recipe.schema import Recipe
 from dlrmx.runs.claim import claim_attempt, create_run
 from dlrmx.runs.layout import RunPaths
 from dlrmx.train.build import build_parts
-from dlrmx.train.session import Session, Task
+from dlrmx.train.session import Clock, Session, Task
 from dlrmx.train.worker import work
 from sharding_cases import make_plan
 
@@ -77,7 +77,7 @@ def train_plan(wire: Wire, root: Path, data: Path, recipe: Recipe, plan: Plan, c
     run = RunPaths(root / f"{recipe.name}-{wire.agree(number)}")
     task = Task(run, run.attempt(1), recipe, plan, data, checkpoint, None)
     parts = build_parts(recipe, plan, wire=wire, dense_dim=len(recipe.dense), device=torch.device("cpu"))
-    work(Session(task, parts))
+    work(Session(task, parts, Clock()))
     return max(run.checkpoints.glob("step-*"))
 
 

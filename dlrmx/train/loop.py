@@ -25,6 +25,7 @@ def train(session: Session, stream: Stream, position: Position, saver: Saver) ->
     session.tell("phase", phase="train")
     while position.step < stream.total_steps:
         rate = rate_factor(recipe.optimizer.schedule, position.step)
+        session.clock.step = position.step
         order = _order(session, saver)
         done = train_step(session.parts, stream.slice_at(position), step=position.step, rate=rate, order=order)
         position = stream.after(position)

@@ -54,12 +54,20 @@ class Task:
         return self.attempt.stop_request.exists()
 
 
+@dataclass
+class Clock:
+    """The step that is being worked on; None before the first."""
+
+    step: int | None = None
+
+
 @dataclass(frozen=True)
 class Session:
     """A task and what this rank built for it."""
 
     task: Task
     parts: Parts
+    clock: Clock
 
     @property
     def leads(self) -> bool:

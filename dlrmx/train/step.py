@@ -138,7 +138,7 @@ def _first_non_finite(tensors: Iterator[tuple[str, torch.Tensor]]) -> str | None
 def _stop_where(bad: str | None, flagged: Sequence[int], rank: int, step: int, rows: Slice) -> None:
     if bad is not None:
         raise NonFinite(
-            f"step {step}, rank {rank}: {bad} is not finite (batch: {rows.where})",
+            f"{bad} is not finite at step {step:,} on rank {rank} (batch: {rows.where})",
             hint="lower the learning rate or warm it up; look at these rows' dense values; no table was changed",
         )
     if flagged:

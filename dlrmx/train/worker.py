@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 
 from dlrmx.checkpoint.read import open_checkpoint
-from dlrmx.checkpoint.retain import newest_good
 from dlrmx.errors import DlrmxError, InputError
 from dlrmx.parallel.wire import TIMEOUT, Wire
 from dlrmx.runs.events import append_event
@@ -25,7 +24,7 @@ from dlrmx.train import persist
 from dlrmx.train.build import build_parts
 from dlrmx.train.loop import evaluate_and_record, train
 from dlrmx.train.saver import Saver
-from dlrmx.train.session import Session, Task
+from dlrmx.train.session import Clock, Session, Task
 from dlrmx.train.step import PeerStopped
 from dlrmx.train.stream import Position, Stream
 
@@ -40,26 +39,24 @@ def main(run_dir: Path, number: int) -> int:
     rank = int(os.environ["RANK"])
     attempt = RunPaths(run_dir).attempt(number)
     append_event(attempt, "worker_started", rank=rank)
-    session: Session | None = None
+    clock = Clock()
     try:
-        session = _build(Task.read(run_dir, number))
-        work(session)
+        work(_build(Task.read(run_dir, number), clock))
     except Exception as error:  # the border of the process: whatever it was, it is written down, then we end
-        _tell_failure(attempt, rank, error)
+        _tell_failure(attempt, rank, clock.step, error)
         return 1
-    del session
     gc.collect()
     dist.barrier()
     dist.destroy_process_group()
     return 0
 
 
-def _build(task: Task) -> Session:
+def _build(task: Task, clock: Clock) -> Session:
     device = _device()
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     assert dist.get_world_size() == task.plan.world, f"{dist.get_world_size()} ranks, plan for {task.plan.world}"
     parts = build_parts(task.recipe, task.plan, wire=Wire(), dense_dim=len(task.recipe.dense), device=device)
-    return Session(task, parts)
+    return Session(task, parts, clock)
 
 
 def work(session: Session) -> None:
@@ -85,21 +82,11 @@ def _load(session: Session) -> tuple[Position, int]:
             persist.restore(parts, task.recipe, stored, weights_only=task.evaluate is not None)
             return persist.position_of(stored)
     if task.recipe.train.init_from is not None:
-        with open_checkpoint(_checkpoint_of(Path(task.recipe.train.init_from))) as stored:
+        with open_checkpoint(Path(task.recipe.train.init_from)) as stored:
             persist.restore(parts, task.recipe, stored, weights_only=True)
     else:
         parts.embeddings.initialise(task.recipe.seed)
     return Position(), task.recipe.seed
-
-
-def _checkpoint_of(path: Path) -> Path:
-    """`train.init_from` names a checkpoint, or a run: then its newest good one. Raises InputError."""
-    if not RunPaths(path).run.exists():
-        return path
-    newest, reasons = newest_good(RunPaths(path))
-    if newest is None:
-        raise InputError(f"train.init_from: run {path} has no good checkpoint" + "".join(f"\n{r}" for r in reasons))
-    return newest
 
 
 def _device() -> torch.device:
@@ -110,13 +97,13 @@ def _device() -> torch.device:
     return device
 
 
-def _tell_failure(attempt: AttemptPaths, rank: int, error: Exception) -> None:
+def _tell_failure(attempt: AttemptPaths, rank: int, step: int | None, error: Exception) -> None:
     """Write a `failed` event and, for what is our bug, the traceback to the log."""
     secondary = isinstance(error, PeerStopped) or any(sign in str(error) for sign in PEER_SIGNS)
     fields = {"cause": type(error).__name__, "message": str(error), "primary": not secondary}
     if isinstance(error, InputError):
         fields["exit_code"] = error.exit_code
-    append_event(attempt, "failed", rank=rank, step=None, **fields)
+    append_event(attempt, "failed", rank=rank, step=step, **fields)
     if isinstance(error, DlrmxError):
         print(error, file=sys.stderr)
     else:
