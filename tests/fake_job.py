@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,15 @@ class FakeJob:
         profile = self.profile if fake is None else self.profile.model_copy(update={"env": {"FAKE": json.dumps(fake)}})
         return FakeJob(replace(self.spec, profile=profile.model_dump(mode="json"), **changes), profile)
 
-    def start(self) -> "subprocess.Popen[str]":
-        """The node process, as a child of ours."""
+    @contextmanager
+    def start(self) -> Iterator["subprocess.Popen[str]"]:
+        """The node process, as a child of ours; killed at the end, should it still run."""
         env = {**os.environ, "DLRMX_JOB": self.spec.to_variable()}
-        return subprocess.Popen([sys.executable, str(FAKE_NODE)], env=env, text=True, stderr=subprocess.PIPE)
+        with subprocess.Popen([sys.executable, str(FAKE_NODE)], env=env, text=True, stderr=subprocess.PIPE) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def execute(self) -> tuple[int, str]:
         """Run the node process to its end: exit code and stderr."""

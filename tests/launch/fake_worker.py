@@ -16,6 +16,7 @@ from typing import Any
 from dlrmx.checkpoint.manifest import CheckpointManifest, write_manifest
 from dlrmx.runs.events import append_event, read_events
 from dlrmx.runs.layout import AttemptPaths, RunPaths
+from dlrmx.runs.lines import last_line
 from dlrmx.runs.records import append_record
 
 RUN = RunPaths(Path(sys.argv[1]))
@@ -41,10 +42,18 @@ def main() -> None:
         fail(step)
         time.sleep(ASKED["step_s"])
         if RANK == 0:
-            append_record(ATTEMPT, kind="step", step=step, loss=1.0)
             if step % ASKED["save_every"] == 0:
                 save(step)
+            append_record(ATTEMPT, kind="step", step=step, loss=1.0)
+        while RANK > 0 and recorded() < step and not ATTEMPT.stop_request.exists():
+            time.sleep(0.01)  # no rank is ahead of rank 0, as collectives have it
     end("finished", step)
+
+
+def recorded() -> int:
+    """The last step that rank 0 has finished."""
+    record = last_line(ATTEMPT.records)
+    return record["step"] if record else 0
 
 
 def fail(step: int | None) -> None:

@@ -75,12 +75,12 @@ def test_killed_worker_killed_agent_then_the_end(tmp_path: Path) -> None:
         {"rank": 1, "step": 3, "how": "kill", "attempts": [1]},
         {"rank": 0, "step": 4, "how": "hang", "attempts": [1]},
         {"rank": 1, "step": 6, "how": "kill_agent", "attempts": [2]},
-        {"rank": 0, "step": 7, "how": "hang", "attempts": [2]},
+        {"rank": 0, "step": 6, "how": "hang", "attempts": [2]},
     ]
     settings = ["retry.attempts_without_progress=1"]
     job = make_job(tmp_path, {"steps": 8, "save_every": 2, "faults": faults}, settings=settings)
     assert job.execute() == (0, "")
-    assert [job.events(n, "begin")[0]["step"] for n in (1, 2, 3)] == [0, 2, 6]
+    assert [job.events(n, "begin")[0]["step"] for n in (1, 2, 3)] == [0, 2, 4]
     (killed,) = job.events(1, "failed")
     assert (killed["rank"], killed["cause"]) == (1, "killed")
     assert "SIGKILL" in killed["message"]
