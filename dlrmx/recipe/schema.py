@@ -297,7 +297,9 @@ class Checkpoint(Settings):
     keep: int = setting("so many of the newest verified checkpoints stay", 3, resume="free", ge=1)
     best: Best | None = setting("also keep the best one", None, resume="free")
     on_error: Literal["continue", "stop"] = setting(
-        "when a save fails: go on and count it, or stop", "continue", resume="free"
+        "when a save on the way fails: go on and count it, or stop; the last one has to succeed",
+        "continue",
+        resume="free",
     )
 
 

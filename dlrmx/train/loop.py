@@ -42,7 +42,7 @@ def train(session: Session, stream: Stream, position: Position, saver: Saver) ->
             best = saver.offer(position, recipe.train.evaluate.on, metrics)
         stop = done.counts.order == Order.STOP
         if saver.steps_due(position.step) or best or stop or last or done.counts.order == Order.SAVE:
-            saver.save(position)
+            saver.save(position, ends=stop or last)
         log.skip(time.monotonic() - paused)
         if stop and not last:
             session.tell("stopped", step=position.step)

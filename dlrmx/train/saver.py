@@ -48,8 +48,12 @@ class Saver:
             better = self._is_best(named)
         return bool(self._session.parts.wire.agree(int(better)))
 
-    def save(self, position: Position) -> None:
-        """Write a checkpoint of `position` unless it has one. Collective; raises SaveError if the recipe says stop."""
+    def save(self, position: Position, *, ends: bool = False) -> None:
+        """Write a checkpoint of `position` unless it has one. Collective.
+
+        Raises SaveError where it cannot and the recipe says stop, or the training `ends` here: what follows a failed
+        save would then be said to be saved, and is lost.
+        """
         if position.step == self._saved_step:
             return
         session, task, step = self._session, self._session.task, position.step
@@ -69,7 +73,7 @@ class Saver:
         except SaveError as error:
             session.tell("save_failed", step=step, reason=str(error))
             superseded = newest_attempt(task.run) > task.attempt.number
-            if self._settings.on_error == "stop" or session.parts.wire.agree(int(superseded)):
+            if ends or self._settings.on_error == "stop" or session.parts.wire.agree(int(superseded)):
                 raise
         else:
             session.tell("saved", step=step, bytes=saved.bytes, seconds=saved.seconds)

@@ -29,6 +29,7 @@ from dlrmx.train.step import PeerStopped
 from dlrmx.train.stream import Position, Stream
 
 PR_SET_PDEATHSIG = 1
+AGENT = b"torch.distributed.run"
 # What a rank sees of another's death: it explains nothing, so it must not be shown as the cause.
 PEER_SIGNS = ("gloo", "Connection closed by peer", "Connection reset by peer", "NCCL", "Broken pipe")
 
@@ -113,6 +114,9 @@ def _tell_failure(attempt: AttemptPaths, rank: int, step: int | None, error: Exc
 def _die_with_agent() -> None:
     """A killed agent would leave its workers training on, and writing into a run that somebody resumes."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # Importing torch takes seconds. One that was killed meanwhile has left us to another parent.
+    if AGENT not in Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0"):
+        sys.exit("the agent that started this worker is gone")
 
 
 if __name__ == "__main__":
