@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -21,11 +22,13 @@ class StepLog:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._scores: list[torch.Tensor] = []
+        self._sent: Counter[str] = Counter()
         self._began = time.monotonic()
         self._paused = 0.0
 
     def add(self, done: Forward) -> None:
-        """Remember one step's predictions."""
+        """Remember one step's predictions and traffic."""
+        self._sent.update(self._session.parts.wire.take_bytes())
         self._scores.append(torch.stack([done.logits.detach(), done.labels], dim=1))
 
     def skip(self, seconds: float) -> None:
@@ -37,10 +40,10 @@ class StepLog:
         """Write the record of the steps up to `position`. Collective."""
         wire, task, steps = self._session.parts.wire, self._session.task, len(self._scores)
         seconds = time.monotonic() - self._began - self._paused
-        sent = {kind: count // steps for kind, count in wire.take_bytes().items()}
+        sent = {kind: count // steps for kind, count in self._sent.items()}
         scores = wire.gather(torch.cat(self._scores))
         memory = wire.agree(_rss_bytes())
-        self._scores, self._began, self._paused = [], time.monotonic(), 0.0
+        self._scores, self._sent, self._began, self._paused = [], Counter(), time.monotonic(), 0.0
         if scores is None:
             return
         metrics = score_metrics(scores)

@@ -1,0 +1,53 @@
+"""Records hold what the steps did: traffic of each step, metrics of all ranks, no time or traffic of evaluations."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlrmx.data.prepare import prepare
+from dlrmx.parallel.wire import Wire
+from dlrmx.runs.layout import RunPaths
+from dlrmx.runs.records import read_records
+from ranks import run_ranks
+from training import make_recipe, run_session
+
+
+def trained(root: Path, data: Path) -> Path:
+    recipe = make_recipe(14, dense="sgd")
+    return run_session(Wire(), root, data, recipe, kind="row_wise").parent.parent
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    root = tmp_path_factory.mktemp("steplog")
+    data = prepare(make_recipe(14), root)
+    return read_records(RunPaths(run_ranks(2, trained, root, data)[0]))
+
+
+def test_there_is_one_record_per_three_steps_and_for_the_last(records: Any) -> None:
+    assert [r["step"] for r in records if r["kind"] == "step"] == [3, 6, 9, 12, 14]
+
+
+def test_evaluations_are_recorded_where_they_were_asked_for(records: Any) -> None:
+    found = [(r["step"], r["split"], r["final"]) for r in records if r["kind"] == "evaluation"]
+    assert found == [(7, "validation", False), (14, "validation", False), (14, "test", True)]
+
+
+def test_traffic_is_that_of_one_training_step(records: Any) -> None:
+    steps = {r["step"]: r["bytes"] for r in records if r["kind"] == "step"}
+    # By hand: per rank to two ranks, a header of 4 numbers and 2 for each of 5 slots, 4 bytes each; rank 1 of `three`
+    # serves all slots, as does rank 0.
+    assert {sent["counts"] for sent in steps.values()} == {2 * 4 * (4 + 2 * 5)}
+    # The record that an evaluation falls into counts no more than the others, but for the random lengths of bags.
+    assert steps[9]["ids"] == pytest.approx(steps[6]["ids"], rel=0.1)
+    assert steps[9]["vectors"] == pytest.approx(steps[6]["vectors"], rel=0.1)
+
+
+def test_metrics_are_of_all_rows_of_all_ranks(records: Any) -> None:
+    for record in records:
+        if record["kind"] == "step":
+            assert 0.2 < record["loss"] < 1.5
+            assert record["ne"] > 0
+            assert record["samples_per_s"] > 0
+            assert record["rss_bytes"] > 50 << 20
