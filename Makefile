@@ -21,7 +21,9 @@ train: $(STAMP)
 	@echo "  dlrmx plan quickstart         where each table went, and the bytes per rank"
 	@echo "  dlrmx train quickstart        again; this time press Ctrl-C, then: dlrmx resume"
 
+# Without a network, the tests on MovieLens are skipped and say so.
 test: $(STAMP)
+	-@$(BIN)/python -m dlrmx.data.movielens datasets > /dev/null
 	$(BIN)/pytest -m "not slow"
 	@echo
 	@echo "Next:"
@@ -30,6 +32,7 @@ test: $(STAMP)
 	@echo "  make train        train a model on this machine"
 
 test-slow: $(STAMP)
+	-@$(BIN)/python -m dlrmx.data.movielens datasets > /dev/null
 	$(BIN)/pytest -m slow
 
 check: $(STAMP)
