@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +53,7 @@ class House:
     """A folder with a recipe, its runs and a registry of its own."""
 
     dir: Path
+    _started: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
 
     @property
     def recipe(self) -> Path:
@@ -69,6 +70,7 @@ class House:
             process = subprocess.Popen(
                 arguments, env=env, cwd=self.dir, stdin=subprocess.DEVNULL, stdout=out, stderr=err, process_group=0
             )
+        self._started.append(process)
         for stream in ("stdout", "stderr"):
             (self.dir / stream).rename(self.dir / f"{process.pid}.{stream}")
         return process
@@ -100,6 +102,8 @@ class House:
     def kill_all(self) -> None:
         for process in self.processes():
             kill(process.pid)
+        for launcher in self._started:
+            launcher.wait(10)
 
 
 def make_house(folder: Path, *, rows: int = 1_000) -> House:

@@ -67,6 +67,9 @@ def test_a_nan_that_comes_again_stops_the_run_after_two_attempts(house: House) -
     assert read_events(run.attempt(2), "gave_up")
     lines = house.stderr(launcher).partition("error: ")[2].splitlines()
     assert lines[0].startswith("overflow failed: rank 0 on ")
-    assert "at step 50: NonFinite: the loss is not finite at step 50 on rank 0 (batch: epoch 0, rows 800 to 808)" in lines[0]
+    assert (
+        "at step 50: NonFinite: the loss is not finite at step 50 on rank 0 (batch: epoch 0, rows 800 to 808)"
+        in lines[0]
+    )
     assert any("two attempts in a row ended at step 50 for one cause (NonFinite)" in line for line in lines)
     assert house.empty()
