@@ -107,7 +107,7 @@ def _tell(run: "RunPaths", code: int | None, *, json: bool) -> int:
         print_result(done_text(run, state, newest_evaluation(run)))
     elif code in (STOPPED, KILLED):
         say(stopped_text(state) if code == STOPPED else f"killed; {stopped_text(state)}")
-    elif code != DONE and not state.ended:  # ours was refused: somebody else's came first
+    elif code != DONE and state.state in ("running", "stopping"):  # ours was refused: somebody else's came first
         say_error(f"run {run.name} is running already\n    follow it with: dlrmx watch {run.name}")
     elif code != DONE:
         say_error(failure_text(run, state))
