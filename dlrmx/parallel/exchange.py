@@ -242,7 +242,7 @@ class PendingVectors:
         ):
             leaf = vectors.new_zeros((last - first) * routed.batch, vectors.shape[1]).index_add_(0, rows, vectors)
             leaves.append(leaf.requires_grad_(torch.is_grad_enabled()))
-            slots += list(leaf.view(last - first, routed.batch, -1))
+            slots += list(leaf.view(last - first, routed.batch, vectors.shape[1]))  # a rank may have no rows
         return Boundary(tuple(leaves), tuple(slots))
 
 

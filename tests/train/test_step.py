@@ -20,6 +20,7 @@ from reference import Reference
 from sharding_cases import make_batch, make_plan, make_recipe, slice_of
 
 WORLD, BAD_RANK = 3, 1
+FEW = (1, 2, 1, 2)
 CPU = torch.device("cpu")
 
 
@@ -89,6 +90,18 @@ def trained(wire: Wire, recipe: Recipe, plan: Plan) -> list[float]:
     parts, losses = build(wire, recipe, plan), []
     for step in range(20):
         done = train_step(parts, my_slice(wire, step), step=step, rate=1.0)
+        scores = wire.gather(torch.stack([done.logits.detach(), done.labels], dim=1))
+        losses.append(0.0 if scores is None else float(score_metrics(scores).loss or 0))
+    return losses
+
+
+def few_rows(wire: Wire) -> list[float]:
+    """Losses of batches with fewer rows than there are ranks: some ranks have none."""
+    parts, losses = build(wire, make_recipe("sgd")), []
+    for step, rows in enumerate(FEW):
+        whole = make_batch(step, rows=rows)
+        mine = Slice(slice_of(whole, wire.rank, wire.world), rows, f"batch {step}")
+        done = train_step(parts, mine, step=step, rate=1.0)
         scores = wire.gather(torch.stack([done.logits.detach(), done.labels], dim=1))
         losses.append(0.0 if scores is None else float(score_metrics(scores).loss or 0))
     return losses
@@ -176,6 +189,7 @@ def run_all() -> dict[str, Any]:
         "poisoned": poisoned(wire),
         "half": trained(wire, half_recipe(), half_plan(wire)),
         "bf16": trained(wire, bf16_recipe(), make_plan("mix", wire.world)),
+        "few_rows": few_rows(wire),
         "evaluated": evaluated(wire),
         "ordered": ordered(wire),
         "out_of_step": out_of_step(wire),
@@ -220,6 +234,12 @@ def test_bf16_follows_fp32_within_its_precision(ranks: Any) -> None:
     expected = [reference.step(make_batch(step)) for step in range(20)]
     assert ranks[0]["bf16"] == pytest.approx(expected, rel=2e-2)
     assert ranks[0]["bf16"] != pytest.approx(expected, rel=1e-6)
+
+
+def test_batches_smaller_than_the_number_of_ranks(ranks: Any) -> None:
+    reference = Reference(make_recipe("sgd"), dense_dim=make_batch(0).dense.shape[1])
+    expected = [reference.step(make_batch(step, rows=rows)) for step, rows in enumerate(FEW)]
+    assert ranks[0]["few_rows"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_evaluation_counts_every_row_once_and_equals_scikit_learn(ranks: Any) -> None:
