@@ -45,10 +45,11 @@ def show_recipe(
     import json as json_module
 
     from dlrmx.recipe.load import find_recipe, load_recipe
+    from dlrmx.recipe.yaml_file import read_text
 
     path = find_recipe(recipe)
     if not (json or resolved or set_ or cluster or nodes):
-        print_result(path.read_text().rstrip("\n"))
+        print_result(read_text(path).rstrip("\n"))
         return
     settings = _settings(load_recipe(path, set_ or [], cluster=cluster, nodes=nodes))
     if json:
@@ -65,12 +66,14 @@ def copy_recipe(
 ) -> None:
     """Copy a recipe, as a file to edit."""
     from dlrmx.recipe.load import find_recipe
+    from dlrmx.recipe.yaml_file import read_text
 
     source = find_recipe(recipe)
     target = to or Path(source.name)
+    text = read_text(source)
     try:
-        with target.open("x") as file:
-            file.write(source.read_text())
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
     except FileExistsError:
         raise InputError(f"{target} exists already", hint="Give another file name.") from None
     say(f"copied to {target}; next: dlrmx check {target}")
@@ -88,7 +91,7 @@ def show_schema() -> None:
 
 def _headline(path: Path) -> str:
     """The first line of a recipe's header."""
-    first = path.read_text().partition("\n")[0]
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 

@@ -17,6 +17,7 @@ Search = Callable[[Ask], Plan | Overflow]
 Change = tuple[str, Ask]  # its name, and what would be asked
 MOST_SUSPECTS = 8  # constraints that are tried one by one
 MOST_DOUBLINGS = 6  # of the number of ranks
+NO_LIMIT_BYTES = 1 << 200  # above all that 64-bit settings can ask for together
 HALVINGS = 6  # of the gap between the memory there is and a memory that suffices
 
 
@@ -103,7 +104,7 @@ def _more_ranks(ask: Ask) -> Iterator[Change]:
 def _more_memory(ask: Ask, search: Search) -> Iterator[Change]:
     """A memory per rank near the least that suffices."""
     # The first plan of a rank without limits fits wherever its largest rank does.
-    unlimited = search(replace(ask, memory_bytes=1 << 62))
+    unlimited = search(replace(ask, memory_bytes=NO_LIMIT_BYTES))
     assert isinstance(unlimited, Plan)
     worst = max(memory.total_bytes for memory in rank_memory(unlimited, ask.recipe, ask.facts))
     too_few, enough = ask.memory_bytes, int(worst / (1 - ask.recipe.sharding.reserve)) + 2

@@ -1,5 +1,6 @@
 """Reads a recipe: file, overrides and profile become one valid value, or all problems at once. Writes it back."""
 
+import glob
 import os
 import re
 from collections.abc import Sequence
@@ -122,6 +123,7 @@ def _make_absolute(document: Document, folder: Path) -> None:
     data, sharding, train = raw.get("data"), raw.get("sharding"), raw.get("train")
     if isinstance(data, dict) and isinstance(data.get("files"), list):
         base = _folder_of("data.files", document, folder)
+        base = Path(glob.escape(str(base)))  # a [ or * in a folder's name is no pattern
         data["files"] = [_absolute(entry, base) for entry in data["files"]]
     if isinstance(sharding, dict) and sharding.get("plan", "auto") != "auto":
         sharding["plan"] = _absolute(sharding["plan"], _folder_of("sharding.plan", document, folder))

@@ -53,12 +53,13 @@ def place_of(key: str, places: dict[str, str]) -> str:
     return places.get(key, "")
 
 
-def read_yaml(path: Path) -> Document:
-    """Parse a file whose top level is a mapping. InputError when it cannot be read or is not YAML."""
+def read_text(path: Path) -> str:
+    """The text of a YAML file. InputError when it cannot be read, is none, or is far larger than any recipe."""
     if path.is_dir():
         raise InputError([Problem("is a folder, not a YAML file", where=str(path))])
     if not path.is_file():
-        raise InputError([Problem("no such file", where=str(path))])
+        what = "is a device or pipe, not a YAML file" if path.exists() else "no such file"
+        raise InputError([Problem(what, where=str(path))])
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -67,12 +68,16 @@ def read_yaml(path: Path) -> Document:
     if len(content) > MAX_BYTES:
         raise InputError([Problem("larger than 1 MiB, which no recipe is", where=str(path), hint="is this data?")])
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         problem = Problem("not UTF-8 text", where=f"{path}:{line}", hint="save the file as UTF-8")
         raise InputError([problem]) from error
-    document = parse_yaml(text, str(path))
+
+
+def read_yaml(path: Path) -> Document:
+    """Parse a file whose top level is a mapping. InputError when it cannot be read or is not YAML."""
+    document = parse_yaml(read_text(path), str(path))
     if document.value is None:
         hint = "`dlrmx recipes copy quickstart` writes a recipe to start from"
         raise InputError([Problem("the file is empty", where=str(path), hint=hint)])

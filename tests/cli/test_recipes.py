@@ -47,5 +47,14 @@ def test_copy_makes_a_file_to_edit_and_overwrites_none(dlrmx: Dlrmx, recipe_file
     assert (tmp_path / "mine.yaml").read_text() == "mine"
 
 
+def test_a_file_that_is_no_text_is_neither_shown_nor_copied(dlrmx: Dlrmx, recipe_file: Path, tmp_path: Path) -> None:
+    recipe_file.write_bytes(b"\x7fELF\xff")
+    for words in (("show", recipe_file), ("copy", recipe_file, "mine.yaml")):
+        done = dlrmx("recipes", *words)
+        assert done.exit_code == 2
+        assert "clicks.yaml:1: not UTF-8 text" in done.stderr
+    assert not (tmp_path / "mine.yaml").exists()
+
+
 def test_the_schema_is_json(dlrmx: Dlrmx) -> None:
     assert "properties" in json.loads(dlrmx("recipes", "schema").stdout)

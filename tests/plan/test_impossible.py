@@ -31,6 +31,19 @@ def test_memory_is_to_blame() -> None:
     assert "of 40 MiB on each of 1 ranks" in problem.what
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        plan_recipe({"a": 10}, batch=2**62),
+        plan_recipe({"a": {"rows": 2**40 - 1, "dim": 2**63 - 8}}),
+        plan_recipe({"a": 10}, model={"kind": "dcnv2", "bottom": [2**62, 2**62], "top": [8, 1]}),
+    ],
+    ids=["batch", "table", "model"],
+)
+def test_numbers_beyond_any_memory_are_refused_as_others(recipe: Recipe) -> None:
+    assert "Possible solutions" in str(refused(recipe, world=2, memory_bytes=40 * MIB))
+
+
 def test_the_ways_out_of_memory_work() -> None:
     recipe = plan_recipe(LARGE, sparse="adagrad")
     text = str(refused(recipe, world=2, memory_bytes=40 * MIB))

@@ -1,5 +1,6 @@
 """A recipe from file to value and back: names, paths, origins, round trips; and never a traceback."""
 
+import glob
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,17 @@ def test_the_name_defaults_to_the_files(tmp_path: Path, example: Path, stem: str
     path = tmp_path / f"{stem}.yaml"
     path.write_text(example.read_text().replace("name: example\n", ""))
     assert load_recipe(path).recipe.name == name
+
+
+def test_a_folder_whose_name_looks_like_a_pattern(tmp_path: Path, tabular: Path) -> None:
+    (tmp_path / "a [b]*" / "day_1").mkdir(parents=True)
+    (tmp_path / "a b" / "day_1").mkdir(parents=True)
+    for folder in ("a [b]*", "a b"):
+        (tmp_path / folder / "day_1" / "x.csv").touch()
+    path = tmp_path / "a [b]*" / "tabular.yaml"
+    path.write_text(tabular.read_text())
+    (pattern,) = load_recipe(path).recipe.data.files  # type: ignore[union-attr]
+    assert glob.glob(pattern) == [str(tmp_path / "a [b]*" / "day_1" / "x.csv")]
 
 
 def test_paths_begin_at_the_recipe_and_those_of_s_at_the_shell(

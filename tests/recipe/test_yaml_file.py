@@ -144,7 +144,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
     for path, message in (
         (tmp_path, "folder"),
         (tmp_path / "gone", "no such file"),
-        (tmp_path / "pipe", "no such file"),
+        (tmp_path / "pipe", "device or pipe"),
     ):
         with pytest.raises(InputError, match=message):
             read_yaml(path)
