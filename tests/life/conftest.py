@@ -21,7 +21,8 @@ def houses(tmp_path: Path) -> Iterator[Callable[..., House]]:
     yield build
     for house in built:
         house.kill_all()
-        shutil.rmtree(house.dir / "runs", ignore_errors=True)
+        for checkpoints in house.dir.glob("runs/*/checkpoints"):
+            shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 @pytest.fixture

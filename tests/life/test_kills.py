@@ -5,6 +5,7 @@ process's or a launcher's somebody types `dlrmx resume`. Its end is compared wit
 """
 
 import random
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -108,10 +109,11 @@ def nobody_writes(house: House, run: RunPaths) -> None:
     assert contents(run.dir) == before
 
 
-def goes_on(run: RunPaths, killed: Kill) -> int:
+def goes_on(run: RunPaths, killed: Kill, launcher: "subprocess.Popen[bytes]") -> int:
     """Wait for the next attempt; it must be given the newest checkpoint of all."""
     attempt = run.attempt(killed.attempt + 1)
-    wait_for(attempt.job.exists)
+    wait_for(lambda: attempt.job.exists() or launcher.poll() is not None)
+    assert launcher.poll() is None, (killed, run.launch_log.read_text())
     given = job(attempt)
     assert given["from_step"] >= killed.saved, killed
     assert given["checkpoint"] == (str(run.checkpoint(given["from_step"])) if given["from_step"] else None), killed
@@ -147,7 +149,7 @@ def chain(house: House, name: str, kills: Sequence[tuple[Role, Moment]], dice: r
             good = [info for info in list_checkpoints(run) if info.kind == "checkpoint"]
             assert not any(problems(info.path) for info in good)
             launcher = house.start("resume", name)
-        attempt = goes_on(run, killed)
+        attempt = goes_on(run, killed, launcher)
     wait_for(lambda: events(run, attempt, "saved"))
     stop = house.execute("cancel", name)
     assert launcher.wait(60) == 75, house.stderr(stop)
