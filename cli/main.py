@@ -39,6 +39,11 @@ class _Verbs(TyperGroup):
         except DlrmxError as error:
             say_error(str(error))
             raise typer.Exit(error.exit_code) from error
+        except MemoryError as error:
+            say_error(
+                f"memory ran out: {error}\n    Smaller tables or a smaller batch need less; `dlrmx plan` shows bytes."
+            )
+            raise typer.Exit(1) from error
         except OSError as error:
             say_error(_os_error_text(error))
             raise typer.Exit(1) from error

@@ -10,6 +10,8 @@ The command line prints `str(error)` and exits with `exit_code`; a traceback is 
 
 from dataclasses import dataclass
 
+MOST_SHOWN = 10  # problems: with a hint each, less than a screen of 24 lines
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -38,13 +40,16 @@ class DlrmxError(Exception):
 
 
 class InputError(DlrmxError):
-    """Bad input: every problem found, at once. Nothing was started."""
+    """Bad input: every problem found, at once (the text: as many as a screen holds). Nothing was started."""
 
     exit_code = 2
 
     def __init__(self, what: str | list[Problem], *, hint: str = "") -> None:
         self.problems = [Problem(what, hint=hint)] if isinstance(what, str) else list(what)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        lines = [str(problem) for problem in self.problems[:MOST_SHOWN]]
+        if len(self.problems) > MOST_SHOWN:
+            lines.append(f"and {len(self.problems) - MOST_SHOWN:,} more problems like these")
+        super().__init__("\n".join(lines))
 
 
 class ClusterError(DlrmxError):

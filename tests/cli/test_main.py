@@ -70,6 +70,7 @@ def test_what_is_wrong_is_said_on_stderr_with_its_exit_code(words: tuple[str, ..
         (DlrmxError("failed", hint="try again"), 1),
         (OSError(28, "No space left on device", "/data/x"), 1),
         (PermissionError(13, "Permission denied", "/data/x"), 1),
+        (MemoryError("/data/x: 8 TiB"), 1),
     ],
 )
 def test_each_error_has_its_code(
