@@ -44,7 +44,25 @@ def show_data(
     if json:
         print_json(path=str(path), **_manifest_json(manifest))
     else:
-        print_result(f"{path}\n\n{_splits(manifest)}\n\n{_features(manifest)}")
+        parts = [str(path), _splits(manifest), _features(manifest), *bad_lines(manifest)]
+        print_result("\n\n".join(parts))
+
+
+def bad_lines(manifest: "Manifest") -> list[str]:
+    """What was wrong with the data: bad rows, and bad ids by feature, with their first places; else nothing."""
+    rows = manifest.rows
+    found = []
+    if rows.bad:
+        done = "left out" if rows.policy == "skip" else "kept, with what is bad in them as missing"
+        found.append(_places(f"{rows.bad:,} of {rows.read:,} rows are bad; {done}:", rows.first))
+    for name, facts in manifest.features.items():
+        if facts.bad:
+            found.append(_places(f"{name}: {facts.bad:,} values are no ids of table {facts.table}:", facts.first_bad))
+    return found
+
+
+def _places(head: str, places: list[str]) -> str:
+    return "\n  ".join([head, *places])
 
 
 def _splits(manifest: "Manifest") -> str:
@@ -61,13 +79,13 @@ def _splits(manifest: "Manifest") -> str:
 
 
 def _features(manifest: "Manifest") -> str:
-    header = ["feature", "mean ids", "max ids", "distinct", "missing", "unseen"]
+    header = ["feature", "mean ids", "max ids", "distinct", "missing", "unseen", "bad"]
     rows = [
         [
             name,
             f"{facts.mean_pooling:.2f}",
             str(facts.max_pooling),
-            *(format_count(count) for count in (facts.distinct, facts.missing, facts.unseen)),
+            *(format_count(count) for count in (facts.distinct, facts.missing, facts.unseen, facts.bad)),
         ]
         for name, facts in manifest.features.items()
     ]
@@ -79,4 +97,9 @@ def _manifest_json(manifest: "Manifest") -> dict[str, Any]:
 
     splits = {name: asdict(split) for name, split in manifest.splits.items()}
     features = {name: asdict(facts) for name, facts in manifest.features.items()}
-    return {"fingerprint": manifest.fingerprint, "splits": splits, "features": features}
+    return {
+        "fingerprint": manifest.fingerprint,
+        "rows": asdict(manifest.rows),
+        "splits": splits,
+        "features": features,
+    }

@@ -50,12 +50,18 @@ def root_of(loaded: "Loaded") -> Path:
 
 def prepare(loaded: "Loaded", view: View) -> Path:
     """The recipe's prepared data, made now where they are not there."""
+    from dlrmx.data.manifest import read_manifest
     from dlrmx.data.prepare import prepare as prepare_data
+
+    from .data import bad_lines
 
     def progress(what: str, done: int, total: int | None) -> None:
         view.show({"event": "progress", "phase": "prepare", "what": what, "done": done, "total": total})
 
-    return prepare_data(loaded.recipe, root_of(loaded), progress=progress)
+    path = prepare_data(loaded.recipe, root_of(loaded), progress=progress)
+    for line in bad_lines(read_manifest(path)):
+        view.note(line)
+    return path
 
 
 def prepared(loaded: "Loaded") -> Path | None:

@@ -43,6 +43,8 @@ data/: from files to batches by row number. numpy, no torch.
     data/files.py             which files a recipe names, in reading order
     data/tables.py            record batches from files, every error by file and row
     data/fields.py            columns as numbers or as bags of values, checked
+    data/faults.py            what becomes of rows that cannot be read
+    data/numbers.py           from whole numbers to ids
     data/vocabulary.py        from texts to ids: by hash, or by what training met
     data/hashing.py           the stable hashes of integers and texts
     data/permute.py           keyed bijections: they spread ids over rows, and shuffle samples

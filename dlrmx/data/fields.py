@@ -1,6 +1,6 @@
 """Columns of a table as numbers, or as bags of values: parsed, checked, each error by file and row."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from numpy.typing import NDArray
 
+from dlrmx.data.faults import Faults
 from dlrmx.data.tables import Place
 from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.schema import Dense, Feature, Label
@@ -26,16 +27,52 @@ class Column:
     name: str
     values: pa.Array
     place: Place
+    faults: Faults
     rows: Int64s | None = None
 
     def refuse(self, what: str, hint: str = "") -> InputError:
         """The error for the column as a whole, by file and column."""
         return InputError([Problem(what, where=str(self.place.file), key=self.name, hint=hint)])
 
-    def error(self, position: int, what: str, hint: str = "") -> InputError:
-        """The error for one value, by file, row and column."""
-        row = position if self.rows is None else int(self.rows[position])
-        return InputError([Problem(what, where=self.place.at(row), key=self.name, hint=hint)])
+    def flag(self, bad: NDArray[np.bool_], what: Callable[[int], str], hint: str = "") -> None:
+        """The marked values make their rows bad; `what` says why, by position.
+
+        Raises InputError for the first one, by file, row and column, where the recipe's policy is to fail.
+        """
+        positions = np.flatnonzero(bad)
+        if len(positions) == 0:
+            return
+        rows = positions if self.rows is None else self.rows[positions]
+        if self.faults.policy == "fail":
+            where = self.place.at(int(rows[0]))
+            raise InputError([Problem(what(int(positions[0])), where=where, key=self.name, hint=hint)])
+        at, name = self.place.at, self.name
+        self.faults.mark(rows, lambda found: f"{at(int(rows[found]))}: {name}: {what(int(positions[found]))}")
+
+    def with_values(self, values: pa.Array, rows: Int64s | None = None) -> "Column":
+        """Other values of the same column."""
+        return Column(self.name, values, self.place, self.faults, self.rows if rows is None else rows)
+
+
+def decoded(column: Column) -> Column:
+    """A text file's bytes as text; what is not UTF-8 is flagged, and missing."""
+    try:
+        return column.with_values(column.values.cast(pa.string()))
+    except pa.ArrowInvalid:
+        values = column.values
+        bad = np.array([not _is_utf8(value) for value in values.to_pylist()])
+        column.flag(bad, lambda position: f"{values[position].as_py()!r} is not UTF-8")
+        return column.with_values(
+            compute.if_else(pa.array(bad), pa.scalar(None, pa.binary()), values).cast(pa.string())
+        )
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -43,7 +80,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def numbers(column: Column, missing: Sequence[str]) -> Float64s:
-    """Each value as a float64; NaN where it is missing. Raises InputError for what is no finite number."""
+    """Each value as a float64; NaN where it is missing. What is no finite number is flagged, and taken as missing."""
     values = column.values
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
@@ -57,9 +94,8 @@ def numbers(column: Column, missing: Sequence[str]) -> Float64s:
     found: Float64s = parsed.to_numpy(zero_copy_only=False).astype(np.float64)
     # A NaN in a column of floats is how many writers say missing; a text must be named in data.missing.
     bad = np.isinf(found) | (np.isnan(found) & parsed.is_valid().to_numpy(zero_copy_only=False) & text)
-    if bad.any():
-        position = int(np.argmax(bad))
-        raise column.error(position, f"{values[position].as_py()!r} is not a finite number", _NAME_MISSING)
+    column.flag(bad, lambda position: f"{values[position].as_py()!r} is not a finite number", _NAME_MISSING)
+    found[bad] = np.nan
     return found
 
 
@@ -67,19 +103,16 @@ _NAME_MISSING = "If it means a missing value, name it in data.missing."
 
 
 def labels(column: Column, label: Label, missing: Sequence[str]) -> NDArray[np.float32]:
-    """0 or 1 for each row."""
+    """0 or 1 for each row; a bad one is flagged, and 0."""
     values = numbers(column, missing)
-    bad = np.isnan(values)
-    if bad.any():
-        raise column.error(int(np.argmax(bad)), "the label is missing")
+    absent = np.isnan(values)
+    column.flag(absent, lambda position: "the label is missing")
     if label.threshold is not None:
         return (values >= label.threshold).astype(np.float32)
-    bad = (values != 0) & (values != 1)
-    if bad.any():
-        position = int(np.argmax(bad))
-        hint = "Labels are 0 and 1. Set data.label.threshold to make them of another number."
-        raise column.error(position, f"the label is {values[position]:g}", hint)
-    return values.astype(np.float32)
+    bad = (values != 0) & (values != 1) & ~absent
+    hint = "Labels are 0 and 1. Set data.label.threshold to make them of another number."
+    column.flag(bad, lambda position: f"the label is {values[position]:g}", hint)
+    return np.where(bad | absent, 0, values).astype(np.float32)
 
 
 def dense(column: Column, settings: Dense, missing: Sequence[str]) -> NDArray[np.float32]:
@@ -93,10 +126,9 @@ def dense(column: Column, settings: Dense, missing: Sequence[str]) -> NDArray[np
         values = (values - settings.mean) / settings.std
     values[absent] = settings.missing
     bad = np.abs(values) > FLOAT32_MAX
-    if bad.any():
-        position = int(np.argmax(bad))
-        raise column.error(position, f"{values[position]:g} is beyond the range of a 32-bit float", "transform: log1p?")
-    return values.astype(np.float32)
+    what = "{:g} is beyond the range of a 32-bit float"
+    column.flag(bad, lambda position: what.format(values[position]), "transform: log1p?")
+    return np.where(bad, settings.missing, values).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -111,6 +143,16 @@ class Bags:
     texts: pa.Array
     weights: NDArray[np.float32] | None
 
+    @property
+    def rows(self) -> Int64s:
+        """The row of each value, (m,)."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    def keep(self, values: NDArray[np.bool_]) -> "Bags":
+        """Without the values that are not marked."""
+        lengths = np.bincount(self.rows[values], minlength=len(self.lengths))
+        return Bags(lengths, self.codes[values], self.texts, None if self.weights is None else self.weights[values])
+
 
 def bags(column: Column, weights: Column | None, feature: Feature, missing: Sequence[str]) -> Bags:
     """The values of each row: missing ones left out, at most `max_ids` of the others."""
@@ -119,26 +161,29 @@ def bags(column: Column, weights: Column | None, feature: Feature, missing: Sequ
     kept = codes >= 0
     scales = None
     if weights is not None:
-        weight_lengths, flat_weights = _flatten(weights, feature.separator)
-        uneven = lengths != weight_lengths
-        if uneven.any():
-            row = int(np.argmax(uneven))
-            raise weights.error(row, f"{weight_lengths[row]} weights for {lengths[row]} values of {column.name}")
-        scales = numbers(flat_weights, missing)
+        scales = _scales(weights, lengths, feature.separator, missing)
         unweighted = kept & np.isnan(scales)
-        if unweighted.any():
-            raise flat_weights.error(int(np.argmax(unweighted)), f"no weight for a value of {column.name}")
-    rows = np.repeat(np.arange(len(lengths)), lengths)[kept]
-    if feature.max_ids is not None:
-        firsts = _within(rows, len(lengths)) < feature.max_ids
-        kept[kept] = firsts
-        rows = rows[firsts]
-    chosen = None if scales is None else scales[kept].astype(np.float32)
-    return Bags(np.bincount(rows, minlength=len(lengths)), codes[kept], texts, chosen)
+        each = weights.with_values(weights.values, flat.rows)
+        each.flag(unweighted, lambda position: f"no weight for a value of {column.name}")
+        kept &= ~unweighted
+    found = Bags(lengths, codes, texts, None if scales is None else scales.astype(np.float32)).keep(kept)
+    if feature.max_ids is None:
+        return found
+    return found.keep(_within(found.rows, len(lengths)) < feature.max_ids)
+
+
+def _scales(weights: Column, lengths: Int64s, separator: str | None, missing: Sequence[str]) -> Float64s:
+    """The weight of each value, NaN where it has none; rows that have not as many weights as values are flagged."""
+    found, flat = _flatten(weights, separator)
+    uneven = lengths != found
+    weights.flag(uneven, lambda row: f"{found[row]} weights for {lengths[row]} values")
+    scales = np.full(int(lengths.sum()), np.nan)
+    scales[np.repeat(~uneven, lengths)] = numbers(flat, missing)[np.repeat(~uneven, found)]
+    return scales
 
 
 def texts_of(column: Column) -> pa.Array:
-    """Each value as text: integers in decimal, so that CSV and Parquet agree; null where it is missing."""
+    """Each value as text: integers in decimal, so that CSV and Parquet agree; null where missing or flagged."""
     values = column.values
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
@@ -149,11 +194,10 @@ def texts_of(column: Column) -> pa.Array:
         values = compute.if_else(compute.is_nan(values), pa.scalar(None, pa.float64()), values)
         fractions = compute.not_equal(values, compute.floor(values)).fill_null(False).to_numpy(zero_copy_only=False)
         outside = compute.greater(compute.abs(values), 2.0**53).fill_null(False).to_numpy(zero_copy_only=False)
-        if (fractions | outside).any():
-            position = int(np.argmax(fractions | outside))
-            hint = "Store the column as text or integers, or give it under `dense`."
-            raise column.error(position, f"{values[position].as_py()!r} is no category", hint)
-        values = values.cast(pa.int64())
+        bad, given = fractions | outside, values
+        hint = "Store the column as text or integers, or give it under `dense`."
+        column.flag(bad, lambda position: f"{given[position].as_py()!r} is no category", hint)
+        values = compute.if_else(pa.array(bad), pa.scalar(None, pa.float64()), values).cast(pa.int64())
     if _is_text(kind) or _is_number(kind):
         return values.cast(pa.string())
     raise column.refuse(f"holds {kind}: categories are text or integers")
@@ -180,7 +224,7 @@ def _flatten(column: Column, separator: str | None) -> tuple[Int64s, Column]:
     counts = compute.list_value_length(values).fill_null(0)
     lengths = counts.to_numpy(zero_copy_only=False).astype(np.int64)
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    return lengths, Column(column.name, compute.list_flatten(values), column.place, rows)
+    return lengths, column.with_values(compute.list_flatten(values), rows)
 
 
 def _within(rows: Int64s, num_rows: int) -> Int64s:
@@ -200,9 +244,9 @@ def _parse_numbers(column: Column, texts: pa.Array) -> pa.Array:
     try:
         return trimmed.cast(pa.float64())
     except pa.ArrowInvalid:
-        position = next(position for position, text in enumerate(trimmed) if not _parses(text))
-        what = f"{texts[position].as_py()!r} is not a number"
-        raise column.error(position, what, _NAME_MISSING) from None
+        bad = np.array([not _parses(text) for text in trimmed])
+        column.flag(bad, lambda position: f"{texts[position].as_py()!r} is not a number", _NAME_MISSING)
+        return compute.if_else(pa.array(bad), pa.scalar(None, pa.string()), trimmed).cast(pa.float64())
 
 
 def _parses(text: Any) -> bool:

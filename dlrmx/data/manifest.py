@@ -13,8 +13,10 @@ from typing import Any
 from dlrmx.errors import InputError, Problem
 
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
 HISTOGRAM = 64
+# So many bad rows or ids are told one by one; all are counted.
+OFFENDERS = 5
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class FeatureFacts:
 
     `distinct`: different rows met (an estimate for tables of more than 2**24 rows). `missing`: rows without a value.
     `unseen`: values that a vocabulary has no row for. `overflow`: vocabulary values left out because the table is full.
+    `bad`: ids that did not fit the table and were clamped or hashed; `first_bad`: the first five, by file and row.
     `histogram`: look-ups in each of 64 equal ranges of the table's rows (range k: ids with id * 64 // rows == k).
     """
 
@@ -45,7 +48,22 @@ class FeatureFacts:
     missing: int
     unseen: int
     overflow: int
+    bad: int
+    first_bad: list[str]
     histogram: list[int]
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """Rows that were read, and the bad ones among them: left out ("skip") or kept with what is bad as missing ("zero").
+
+    `first`: the first five bad ones, by file and row, and why. The splits hold read - bad rows, or with zero read rows.
+    """
+
+    read: int
+    bad: int
+    policy: str
+    first: list[str]
 
 
 @dataclass(frozen=True)
@@ -61,6 +79,7 @@ class Manifest:
     """A prepared dataset. The names are those of the algorithms that made it and that order it."""
 
     fingerprint: str
+    rows: RowFacts
     dense: list[str]
     splits: dict[str, SplitFacts]
     features: dict[str, FeatureFacts]
@@ -87,7 +106,8 @@ class Manifest:
         splits = {name: SplitFacts(**facts) for name, facts in raw["splits"].items()}
         features = {name: FeatureFacts(**facts) for name, facts in raw["features"].items()}
         files = {name: FileFacts(**facts) for name, facts in raw["files"].items()}
-        return cls(**{**raw, "splits": splits, "features": features, "files": files})
+        rows = RowFacts(**raw["rows"])
+        return cls(**{**raw, "rows": rows, "splits": splits, "features": features, "files": files})
 
 
 def read_manifest(folder: Path) -> Manifest:

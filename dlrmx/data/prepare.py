@@ -41,7 +41,7 @@ def data_fingerprint(recipe: Recipe) -> str:
         "data": recipe.data.model_dump(exclude={"order", "tail", "files"}),
         "dense": {name: column.model_dump() for name, column in recipe.dense.items()},
         "features": {name: feature.model_dump(exclude=unread) for name, feature in recipe.features.items()},
-        "rows": {name: table.rows for name, table in recipe.tables.items()},
+        "tables": {name: [table.rows, table.bad_ids] for name, table in recipe.tables.items()},
         "source": _source_files(recipe.data) if isinstance(recipe.data, Tabular) else recipe.seed,
     }
     # As lists: the order of dense columns and features is part of the content.
@@ -109,7 +109,7 @@ def _write(source: Source, folder: Path, fingerprint: str, report: Progress) -> 
         if writer.rows["train"] == 0:
             counts = ", ".join(f"{count} in {name}" for name, count in writer.rows.items())
             raise InputError(f"no rows to train on: {counts}", hint="Add rows, or lower data.split's fractions.")
-        writer.finish(fingerprint, source.losses)
+        writer.finish(fingerprint, source)
 
 
 def _publish(partial: Path, target: Path) -> None:

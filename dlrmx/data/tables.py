@@ -1,15 +1,18 @@
 """Reading CSV, TSV and Parquet files as streams of record batches, every error by file and row."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
+from dlrmx.data.faults import Faults, Policy
 from dlrmx.data.files import Format
 from dlrmx.errors import InputError, Problem
 
@@ -54,44 +57,89 @@ class Table:
         try:
             if self.format == "parquet":
                 return parquet.read_schema(self.path)
-            with self._open_csv(csv.ConvertOptions()) as reader:
+            with self._open_csv(csv.ConvertOptions(), _BrokenRows(self.path)) as reader:
                 return pa.schema([(name, pa.string()) for name in reader.schema.names])
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise _unreadable(self.path, error) from None
 
-    def batches(self, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Place]]:
-        """The named columns, batch by batch; those of a CSV file as strings."""
-        done = 0
-        reader = self._read(columns)
-        while True:
+    def batches(self, columns: Sequence[str], policy: Policy) -> Iterator[tuple[pa.RecordBatch, Place, Faults]]:
+        """The named columns, batch by batch; those of a CSV file as bytes.
+
+        Unless the policy is to fail, a row with too few or too many fields is there, without values, and bad.
+        """
+        done, broken = 0, _BrokenRows(self.path)
+        reader = self._read(columns, None if policy == "fail" else broken)
+        ended = False
+        while not ended:
             try:
-                batch = next(reader)
-            except StopIteration:
-                return
-            except (pa.ArrowException, OSError) as error:
+                batch = next(reader, None)
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise _unreadable(self.path, error) from None
-            yield batch, Place(self.path, done, header=self.format != "parquet")
+            ended = batch is None
+            if batch is None:
+                batch = pa.RecordBatch.from_pylist([], pa.schema([(name, pa.binary()) for name in columns]))
+            gaps = broken.take(done, batch.num_rows, rest=ended)
+            faults = Faults(batch.num_rows + len(gaps), policy)
+            if gaps:
+                batch = _with_gaps(batch, [row for row, _ in gaps])
+                faults.mark(np.array([row for row, _ in gaps]), [why for _, why in gaps].__getitem__)
+            if batch.num_rows or not ended:
+                yield batch, Place(self.path, done, header=self.format != "parquet"), faults
             done += batch.num_rows
 
-    def _read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _read(self, columns: Sequence[str], broken: "_BrokenRows | None") -> Iterator[pa.RecordBatch]:
         if self.format == "parquet":
             with parquet.ParquetFile(self.path) as file:
                 yield from file.iter_batches(batch_size=PARQUET_READ_ROWS, columns=list(columns))
             return
         options = csv.ConvertOptions(
             include_columns=list(columns),
-            column_types={name: pa.string() for name in columns},
+            # Bytes: what is not UTF-8 is told by its row, like any other bad field.
+            column_types={name: pa.binary() for name in columns},
             # Which texts mean a missing value is decided where fields are parsed, for all formats alike.
             null_values=[],
         )
-        with self._open_csv(options) as reader:
+        with self._open_csv(options, broken) as reader:
             yield from reader
 
-    def _open_csv(self, convert: csv.ConvertOptions) -> Any:
+    def _open_csv(self, convert: csv.ConvertOptions, broken: "_BrokenRows | None" = None) -> Any:
         # Without threads, arrow's errors name the row.
         read = csv.ReadOptions(block_size=CSV_READ_BYTES, use_threads=False)
-        parse = csv.ParseOptions(delimiter="\t" if self.format == "tsv" else ",")
+        parse = csv.ParseOptions(delimiter="\t" if self.format == "tsv" else ",", invalid_row_handler=broken)
         return csv.open_csv(self.path, read_options=read, parse_options=parse, convert_options=convert)
+
+
+class _BrokenRows:
+    """Arrow's handler of rows with too few or too many fields: it leaves them out, and we put them back as gaps."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: deque[tuple[int, str]] = deque()
+
+    def __call__(self, row: Any) -> str:
+        what = f"{row.actual_columns} fields, not {row.expected_columns}"
+        # Arrow counts the header.
+        self._found.append((row.number - 2, f"{self._path}:{row.number}: {what}"))
+        return "skip"
+
+    def take(self, done: int, good: int, *, rest: bool) -> list[tuple[int, str]]:
+        """(row, what is wrong) of those between `good` good rows that come after `done` rows; rows from `done` on.
+
+        Those behind the last good row come with the next batch, and after the last batch with `rest`.
+        """
+        taken: list[tuple[int, str]] = []
+        while self._found and (rest or self._found[0][0] - done < good + len(taken)):
+            row, why = self._found.popleft()
+            taken.append((row - done, why))
+        return taken
+
+
+def _with_gaps(batch: pa.RecordBatch, gaps: list[int]) -> pa.RecordBatch:
+    """The batch with rows of nulls, so that they stand at the positions `gaps`."""
+    absent = np.zeros(batch.num_rows + len(gaps), dtype=np.bool_)
+    absent[gaps] = True
+    # Past the last good row the sum says one too many: masked, it is not read.
+    return batch.take(pa.array(np.cumsum(~absent) - 1, mask=absent))
 
 
 def missing_columns(table: Table, schema: pa.Schema, wanted: dict[str, str]) -> list[Problem]:
@@ -113,4 +161,8 @@ def _unreadable(path: Path, error: Exception) -> InputError:
     text = " ".join(str(error).split())
     if "Empty CSV file" in text:
         return InputError(f"{path}: the file is empty", hint="It needs a header line and rows.")
+    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text:
+        return InputError(
+            f"{path}: not UTF-8 text: {text[:400]}", hint="Convert it: iconv -t UTF-8, with -f its encoding."
+        )
     return InputError(f"{path}: {text[:400]}")

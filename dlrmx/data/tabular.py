@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 
 from dlrmx.data import fields
 from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, layout_of
+from dlrmx.data.faults import Faults, Tally
 from dlrmx.data.fields import Column
 from dlrmx.data.files import find_files, format_of
 from dlrmx.data.hashing import hash_texts
+from dlrmx.data.manifest import OFFENDERS
+from dlrmx.data.numbers import NumberLookup
 from dlrmx.data.splits import assign
 from dlrmx.data.tables import Place, Table, missing_columns
 from dlrmx.data.vocabulary import Counter, HashLookup, Lookup, VocabularyLookup, missing_id
@@ -28,10 +31,33 @@ class _Chunk:
 
     batch: pa.RecordBatch
     place: Place
+    faults: Faults
     first: int
 
     def column(self, name: str) -> Column:
-        return Column(name, self.batch.column(name), self.place)
+        column = Column(name, self.batch.column(name), self.place, self.faults)
+        return fields.decoded(column) if self.place.header else column
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """One feature's bags of ids in a chunk, and its losses: rows without a value; each value's row, whether unseen."""
+
+    bags: BagColumn
+    empty: NDArray[np.bool_]
+    rows: NDArray[np.int64]
+    unseen: NDArray[np.bool_]
+    bad: NDArray[np.bool_]
+    tell: Callable[[int], str]
+
+    def count_in(self, losses: Losses, kept: NDArray[np.int64]) -> None:
+        """Add the losses of the rows that are kept."""
+        goes_on = np.zeros(len(self.empty), dtype=np.bool_)
+        goes_on[kept] = True
+        losses.missing += int(self.empty[kept].sum())
+        losses.unseen += int((self.unseen & goes_on[self.rows]).sum())
+        bad = np.flatnonzero(self.bad & goes_on[self.rows])
+        losses.bad.add(len(bad), [self.tell(int(position)) for position in bad[:OFFENDERS]])
 
 
 class TabularSource:
@@ -46,26 +72,47 @@ class TabularSource:
         counts = [table.rows for table in self._tables]
         self.rows: int | None = None if None in counts else sum(count for count in counts if count is not None)
         self.losses = {name: Losses() for name in recipe.features}
+        self.bad_rows, self.policy = Tally(), recipe.data.bad_rows
 
     def _single(self, name: str) -> bool:
         feature = self._recipe.features[name]
         return feature.separator is None and feature.weights is None and feature.missing == "reserve"
 
     def parts(self) -> Iterator[Part]:
-        """All rows, in file order. Raises InputError at the first bad one, by file and row, and where there is none."""
+        """All rows, in file order. Raises InputError where there is none, and at a bad one if the recipe says so."""
         lookups = self._lookups()
         rows = 0
         for chunk in self._chunks(list(_wanted(self._recipe, self._data))):
             rows += chunk.batch.num_rows
-            yield Part(self._columns(chunk, lookups), self._splits(chunk))
+            yield self._part(chunk, lookups)
         if rows == 0:
             raise InputError(f"{self._tables[0].path}: no rows in the {len(self._tables)} file(s) of data.files")
+
+    def _part(self, chunk: _Chunk, lookups: dict[str, Lookup]) -> Part:
+        missing, label, faults = self._data.missing, self._data.label, chunk.faults
+        splits = self._splits(chunk)
+        labels = fields.labels(chunk.column(label.column), label, missing)
+        dense = np.zeros((len(labels), len(self._recipe.dense)), dtype=np.float32)
+        for number, (name, settings) in enumerate(self._recipe.dense.items()):
+            dense[:, number] = fields.dense(chunk.column(name), settings, missing)
+        found = {layout.name: self._ids(layout, chunk, lookups) for layout in self.layout.features}
+        one_hot = np.zeros((len(labels), len(self.layout.one_hot)), dtype=self.layout.id_type)
+        for number, layout in enumerate(self.layout.one_hot):
+            one_hot[:, number] = found[layout.name].bags.ids
+        bags = tuple(found[layout.name].bags for layout in self.layout.bags)
+        columns = Columns(labels, dense, one_hot, bags)
+        kept = faults.kept
+        for name, ids in found.items():
+            ids.count_in(self.losses[name], kept)
+        faults.count_in(self.bad_rows)
+        whole = len(kept) == len(labels)
+        return Part(columns, splits) if whole else Part(columns.take(kept), splits[kept])
 
     def _chunks(self, columns: list[str]) -> Iterator[_Chunk]:
         first = 0
         for table in self._tables:
-            for batch, place in table.batches(columns):
-                yield _Chunk(batch, place, first)
+            for batch, place, faults in table.batches(columns, self._data.bad_rows):
+                yield _Chunk(batch, place, faults, first)
                 first += batch.num_rows
 
     def _splits(self, chunk: _Chunk) -> NDArray[np.uint8]:
@@ -74,33 +121,35 @@ class TabularSource:
             return assign(np.arange(chunk.first, chunk.first + chunk.batch.num_rows, dtype=np.uint64), split)
         return assign(hash_texts(fields.texts_of(chunk.column(split.on))), split)
 
-    def _columns(self, chunk: _Chunk, lookups: dict[str, Lookup]) -> Columns:
-        missing, label = self._data.missing, self._data.label
-        labels = fields.labels(chunk.column(label.column), label, missing)
-        dense = np.zeros((len(labels), len(self._recipe.dense)), dtype=np.float32)
-        for number, (name, settings) in enumerate(self._recipe.dense.items()):
-            dense[:, number] = fields.dense(chunk.column(name), settings, missing)
-        one_hot = np.zeros((len(labels), len(self.layout.one_hot)), dtype=self.layout.id_type)
-        for number, layout in enumerate(self.layout.one_hot):
-            one_hot[:, number] = self._ids(layout, chunk, lookups).ids
-        bags = tuple(self._ids(layout, chunk, lookups) for layout in self.layout.bags)
-        return Columns(labels, dense, one_hot, bags)
-
     def _bags(self, name: str, chunk: _Chunk) -> fields.Bags:
         feature = self._recipe.features[name]
         weights = None if feature.weights is None else chunk.column(feature.weights)
         return fields.bags(chunk.column(feature.column), weights, feature, self._data.missing)
 
-    def _ids(self, layout: FeatureLayout, chunk: _Chunk, lookups: dict[str, Lookup]) -> BagColumn:
-        """The ids of one feature, its losses counted."""
-        values, losses = self._bags(layout.name, chunk), self.losses[layout.name]
-        id_of_code, unseen = lookups[layout.table].ids(values.texts)
-        empty = values.lengths == 0
-        losses.missing += int(empty.sum())
-        losses.unseen += int(unseen[values.codes].sum())
-        bags = BagColumn.from_lengths(values.lengths, id_of_code[values.codes], values.weights)
-        reserve = self._recipe.features[layout.name].missing == "reserve"
-        return _fill(bags, missing_id(layout.rows)) if reserve and empty.any() else bags
+    def _ids(self, layout: FeatureLayout, chunk: _Chunk, lookups: dict[str, Lookup]) -> _Ids:
+        """The ids of one feature; values that make their row bad are taken as missing."""
+        column = self._recipe.features[layout.name].column
+        values, table = self._bags(layout.name, chunk), self._recipe.tables[layout.table]
+        found = lookups[layout.table].ids(values.texts)
+        if table.bad_ids == "fail" and found.bad.any():
+            bad = found.bad[values.codes]
+            texts = values.texts.take(pa.array(values.codes))
+            what = f"is no id of table {layout.table} of {table.rows} rows"
+            where = Column(column, texts, chunk.place, chunk.faults, values.rows)
+            where.flag(
+                bad, lambda position: f"{texts[position].as_py()!r} {what}", f"See tables.{layout.table}.bad_ids."
+            )
+            values = values.keep(~bad)
+        codes, rows, empty = values.codes, values.rows, values.lengths == 0
+        bags = BagColumn.from_lengths(values.lengths, found.ids[codes], values.weights)
+        if self._recipe.features[layout.name].missing == "reserve" and empty.any():
+            bags = _fill(bags, missing_id(layout.rows))
+
+        def tell(position: int) -> str:
+            value = values.texts[int(codes[position])].as_py()
+            return f"{chunk.place.at(int(rows[position]))}: {column}: {value!r}"
+
+        return _Ids(bags, empty, rows, found.unseen[codes], found.bad[codes], tell)
 
     def _lookups(self) -> dict[str, Lookup]:
         """For each table, how its features' values become ids."""
@@ -110,9 +159,15 @@ class TabularSource:
         }
         vocabularies = self._vocabularies(counted) if counted else {}
         return {
-            name: vocabularies[name] if name in vocabularies else HashLookup(self._recipe.tables[name].rows)
-            for name in by_table
+            name: vocabularies[name] if name in vocabularies else self._lookup(name, next(iter(users.values())))
+            for name, users in by_table.items()
         }
+
+    def _lookup(self, table: str, feature: Feature) -> Lookup:
+        settings = self._recipe.tables[table]
+        if feature.ids == "modulo" or feature.ids == "identity":
+            return NumberLookup(settings.rows, feature.ids, settings.bad_ids)
+        return HashLookup(settings.rows)
 
     def _vocabularies(self, users: dict[str, list[str]]) -> dict[str, Lookup]:
         """A pass over all files that counts the values in training rows; `users`: table -> its features."""

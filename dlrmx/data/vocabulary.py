@@ -5,7 +5,7 @@ take the values in order of frequency, ties in order of their text, as far as th
 through the table's permutation. All features of a table share what it holds.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,18 @@ COMPACT = 2**20
 Int64s = NDArray[np.int64]
 
 
+class Found(NamedTuple):
+    """The permuted id of each of n texts; which of them are unseen, which are bad."""
+
+    ids: Int64s
+    unseen: NDArray[np.bool_]
+    bad: NDArray[np.bool_]
+
+
 class Lookup(Protocol):
     """Ids for texts."""
 
-    def ids(self, texts: pa.Array) -> tuple[Int64s, NDArray[np.bool_]]:
-        """The permuted id of each of n texts, and which of them are unseen."""
-        ...
+    def ids(self, texts: pa.Array) -> Found: ...
 
 
 def missing_id(rows: int) -> int:
@@ -43,12 +49,12 @@ class HashLookup:
     def __init__(self, rows: int) -> None:
         self._rows = rows
 
-    def ids(self, texts: pa.Array) -> tuple[Int64s, NDArray[np.bool_]]:
-        none_unseen = np.zeros(len(texts), dtype=np.bool_)
+    def ids(self, texts: pa.Array) -> Found:
+        none = np.zeros(len(texts), dtype=np.bool_)
         if self._rows == 1:
-            return np.zeros(len(texts), dtype=np.int64), none_unseen
+            return Found(np.zeros(len(texts), dtype=np.int64), none, none)
         plain = 1 + (hash_texts(texts) % np.uint64(self._rows - 1)).astype(np.int64)
-        return permute_ids(plain, self._rows), none_unseen
+        return Found(permute_ids(plain, self._rows), none, none)
 
 
 class VocabularyLookup:
@@ -60,7 +66,7 @@ class VocabularyLookup:
         self._order = np.argsort(hashes, kind="stable")
         self._hashes, self._values = hashes[self._order], values
 
-    def ids(self, texts: pa.Array) -> tuple[Int64s, NDArray[np.bool_]]:
+    def ids(self, texts: pa.Array) -> Found:
         found = np.full(len(texts), -1, dtype=np.int64)
         if len(self._hashes):
             places = np.searchsorted(self._hashes, hash_texts(texts))
@@ -69,7 +75,8 @@ class VocabularyLookup:
             found = np.where(same, candidates, -1)
         unseen = found < 0
         plain = np.where(unseen, UNSEEN, found + RESERVED)
-        return permute_ids(np.minimum(plain, self._rows - 1), self._rows), unseen
+        ids = permute_ids(np.minimum(plain, self._rows - 1), self._rows)
+        return Found(ids, unseen, np.zeros(len(texts), dtype=np.bool_))
 
 
 class Counter:

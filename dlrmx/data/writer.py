@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, Layout, SplitFiles
+from dlrmx.data.faults import Policy, Tally
 from dlrmx.data.hashing import TEXT_HASH
-from dlrmx.data.manifest import HISTOGRAM, MANIFEST, FeatureFacts, FileFacts, Manifest, SplitFacts
+from dlrmx.data.manifest import HISTOGRAM, MANIFEST, FeatureFacts, FileFacts, Manifest, RowFacts, SplitFacts
 from dlrmx.data.order import ORDER
 from dlrmx.data.permute import PERMUTATION
 from dlrmx.data.splits import SPLIT_HASH, SPLITS
@@ -40,14 +41,20 @@ class Losses:
     missing: int = 0
     unseen: int = 0
     overflow: int = 0
+    bad: Tally = field(default_factory=Tally)
 
 
 class Source(Protocol):
-    """Where rows come from. `rows` is None where it is not known beforehand; `losses` are complete after `parts`."""
+    """Where rows come from. `rows` is None where it is not known beforehand.
+
+    After `parts`, `losses` and `bad_rows` are complete, and `policy` says what became of the bad rows.
+    """
 
     layout: Layout
     rows: int | None
     losses: dict[str, Losses]
+    bad_rows: Tally
+    policy: Policy
 
     def parts(self) -> Iterator[Part]: ...
 
@@ -174,6 +181,8 @@ class _Count:
             missing=losses.missing,
             unseen=losses.unseen,
             overflow=losses.overflow,
+            bad=losses.bad.count,
+            first_bad=losses.bad.first,
             histogram=self.histogram.tolist(),
         )
 
@@ -222,14 +231,17 @@ class DatasetWriter:
             lengths = bags.lengths
             self._counts[feature.name].add(bags.ids, len(lengths), int(lengths.max(initial=0)))
 
-    def finish(self, fingerprint: str, losses: dict[str, Losses]) -> None:
+    def finish(self, fingerprint: str, source: Source) -> None:
         """Close the files and write the manifest, last."""
         self._open.close()
+        bad, kept = source.bad_rows, sum(self.rows.values())
+        read = kept + bad.count if source.policy == "skip" else kept
         manifest = Manifest(
             fingerprint=fingerprint,
+            rows=RowFacts(read, bad.count, source.policy, bad.first),
             dense=list(self._layout.dense),
             splits={name: split.facts for name, split in self._splits.items()},
-            features={name: count.facts(losses[name]) for name, count in self._counts.items()},
+            features={name: count.facts(source.losses[name]) for name, count in self._counts.items()},
             files={file.name: file.facts for split in self._splits.values() for file in split.files},
             order=ORDER,
             permutation=PERMUTATION,

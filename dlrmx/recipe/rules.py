@@ -68,7 +68,8 @@ def _tables_hold_reserved_rows(recipe: Recipe) -> Iterator[Problem]:
         return
     for name, feature in recipe.features.items():
         table = recipe.tables.get(feature.table)
-        needed = 3 if feature.ids == "vocabulary" else 2 if feature.missing == "reserve" else 1
+        reserves = feature.missing == "reserve" or feature.ids in ("modulo", "identity")
+        needed = 3 if feature.ids == "vocabulary" else 2 if reserves else 1
         if table is not None and table.rows < needed:
             reserved = f"feature {name} needs {needed}: {needed - 1} reserved for missing or unknown values"
             yield Problem(f"{table.rows} rows are too few; {reserved}", key=f"tables.{feature.table}.rows")

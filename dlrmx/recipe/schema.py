@@ -118,6 +118,10 @@ class Tabular(Settings):
     format: Literal["auto", "csv", "tsv", "parquet"] = setting("of the files; auto goes by their names", "auto")
     label: Label = setting("the label column")
     missing: list[str] = setting("text that means a missing value", ["", "NA"])
+    bad_rows: Literal["fail", "skip", "zero"] = setting(
+        "a row that cannot be read is an error, is left out, or is kept: what is bad in it is missing, a bad label 0",
+        "fail",
+    )
     split: Split = section(Split, "validation and test rows")
     order: Literal["shuffled", "as_stored"] = setting("order of training rows within an epoch", "shuffled")
     tail: Literal["keep", "drop"] = setting("an epoch's last, smaller batch is trained on or left out", "keep")
@@ -140,7 +144,11 @@ class Feature(Settings):
 
     column: str = setting("column in the files; default: the feature's name")
     table: str = setting("embedding table looked up in; default: the feature's name")
-    ids: Literal["hash", "vocabulary"] = setting("how a value becomes an id", "hash")
+    ids: Literal["hash", "vocabulary", "modulo", "identity"] = setting(
+        "how a value becomes an id: by its hash, by a vocabulary of the values in training rows, or, "
+        "where values are whole numbers, by its remainder or as it is",
+        "hash",
+    )
     min_count: int = setting("a vocabulary leaves out values seen less often", 1, ge=1)
     separator: str | None = setting("splits a text field into several values", None, min_length=1)
     max_ids: int | None = setting("keep at most the first so many values", None, ge=1)
@@ -157,6 +165,9 @@ class Table(Settings):
     rows: int = setting("capacity in rows", ge=1, lt=2**40)
     dim: int = setting("embedding dim, a multiple of 4", ge=4, multiple_of=4)
     dtype: Literal["fp32", "fp16"] = setting("of the weights; fp16 saves memory and, on CPU, nothing else", "fp32")
+    bad_ids: Literal["fail", "clamp", "hash"] = setting(
+        "a value that is no id (modulo, identity) makes its row bad, becomes the nearest id, or is hashed", "fail"
+    )
 
 
 class Defaults(Settings):

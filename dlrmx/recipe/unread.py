@@ -97,6 +97,17 @@ def _feature_reasons(recipe: Recipe, name: str, feature: Feature) -> Iterator[tu
         yield "max_ids", "without `separator` a field of a text file is one value"
 
 
+def _tables(recipe: Recipe) -> Iterator[Problem]:
+    for name, table in recipe.tables.items():
+        kinds = {feature.ids for feature in recipe.features.values() if feature.table == name}
+        if isinstance(recipe.data, Synthetic):
+            why = "synthetic data is drawn, not read"
+        else:
+            why = f"every value of ids: {' and '.join(sorted(kinds))} fits"
+        if _changed(table, "bad_ids") and (isinstance(recipe.data, Synthetic) or not kinds & {"modulo", "identity"}):
+            yield _unread(f"tables.{name}.bad_ids", why, "use `ids: modulo` or `identity`, or take it out")
+
+
 def _evaluation(recipe: Recipe) -> Iterator[Problem]:
     evaluate = recipe.train.evaluate
     if evaluate.every is None and _changed(evaluate, "on"):
@@ -124,6 +135,7 @@ UNREAD: tuple[tuple[tuple[str, ...], Callable[[Recipe], Iterator[Problem]]], ...
     (("dense",), _dense_columns),
     (("data", "dense"), _synthetic_data),
     (("data", "features", "defaults"), _features),
+    (("data", "features", "tables"), _tables),
     (("train",), _evaluation),
     (("sharding",), _sharding),
 )

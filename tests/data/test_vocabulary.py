@@ -19,23 +19,23 @@ def plain(ids: NDArray[np.int64], rows: int) -> list[int]:
 
 def test_ids_by_hash_are_as_described() -> None:
     texts = ["", "a", "68fd1e64", "Zürich"]
-    ids, unseen = HashLookup(1000).ids(pa.array(texts))
+    ids, unseen, _ = HashLookup(1000).ids(pa.array(texts))
     assert ids.tolist() == [image(1 + text_hash(text) % 999, 1000, 0) for text in texts]
     assert not unseen.any()
 
 
 def test_ids_by_hash_never_change() -> None:
-    ids, _ = HashLookup(1_000_000).ids(pa.array(["a", "68fd1e64"]))
+    ids, *_ = HashLookup(1_000_000).ids(pa.array(["a", "68fd1e64"]))
     assert ids.tolist() == [720968, 287302]
 
 
 @given(st.integers(1, 2**40 - 1), st.lists(st.text(max_size=20), min_size=1, max_size=20))
 def test_every_id_is_a_row_of_the_table_and_none_by_hash_is_the_missing_one(rows: int, texts: list[str]) -> None:
-    ids, _ = HashLookup(rows).ids(pa.array(texts))
+    ids, *_ = HashLookup(rows).ids(pa.array(texts))
     assert ((ids >= 0) & (ids < rows)).all()
     assert 0 <= missing_id(rows) < rows
     assert rows == 1 or missing_id(rows) not in ids
-    looked_up, _ = VocabularyLookup(pa.array(sorted(set(texts))[: max(rows - 2, 0)], pa.string()), rows).ids(
+    looked_up, *_ = VocabularyLookup(pa.array(sorted(set(texts))[: max(rows - 2, 0)], pa.string()), rows).ids(
         pa.array([*texts, "not there"])
     )
     assert ((looked_up >= 0) & (looked_up < rows)).all()
@@ -68,12 +68,12 @@ def test_counts_are_the_same_however_often_they_are_summed_up(monkeypatch: pytes
 def test_an_empty_vocabulary() -> None:
     values, overflow = Counter().vocabulary(min_count=1, rows=10)
     assert (values.to_pylist(), overflow) == ([], 0)
-    ids, unseen = VocabularyLookup(values, 10).ids(pa.array(["a"]))
+    ids, unseen, _ = VocabularyLookup(values, 10).ids(pa.array(["a"]))
     assert (plain(ids, 10), unseen.tolist()) == ([1], [True])
 
 
 def test_known_values_follow_the_two_reserved_rows() -> None:
-    ids, unseen = VocabularyLookup(pa.array(["x", "y", "z"]), 10).ids(pa.array(["z", "new", "x", ""]))
+    ids, unseen, _ = VocabularyLookup(pa.array(["x", "y", "z"]), 10).ids(pa.array(["z", "new", "x", ""]))
     assert plain(ids, 10) == [4, 1, 2, 1]
     assert unseen.tolist() == [False, True, False, True]
     assert plain(np.array([missing_id(10)]), 10) == [0]

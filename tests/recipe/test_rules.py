@@ -51,6 +51,11 @@ def test_each_rule_on_synthetic_data(problems: Any, overrides: list[str], key: s
     [
         (["tables.user.rows=2"], "tables.user.rows", "feature user needs 3"),
         (["tables.user.rows=2", "features.user.missing=drop"], "tables.user.rows", "feature user needs 3"),
+        (
+            ["tables.user.rows=1", "features.user={ids: modulo, missing: drop, min_count: 1}"],
+            "tables.user.rows",
+            "needs 2",
+        ),
         (["features.other={table: user, min_count: 6}"], "features.other.min_count", "is 6, but 5 in feature user"),
         (["features.user.column=clicked"], "features.user.column", '"clicked" is the label'),
         (["features.genres.weights=clicked"], "features.genres.weights", '"clicked" is the label'),

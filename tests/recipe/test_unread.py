@@ -24,6 +24,7 @@ SYNTHETIC = [
     (["features.item.max_ids=2"], "features.item.max_ids"),
     (["features.item.missing=drop"], "features.item.missing"),
     (["defaults.feature.max_ids=2"], "defaults.feature.max_ids"),
+    (["tables.item.bad_ids=clamp"], "tables.item.bad_ids"),
     (["checkpoint.best=null", "train.evaluate={on: test}"], "train.evaluate.on"),
     (["sharding.tables.item={types: [row_wise], slices: 2}"], "sharding.tables.item.slices"),
     (["sharding={plan: p.json, tables: {item: {types: [row_wise]}}}"], "sharding.tables"),
@@ -44,6 +45,7 @@ def test_on_synthetic_data(problems: Any, overrides: list[str], key: str) -> Non
         (["defaults.feature.ids=hash"], "defaults.feature.min_count"),
         (["defaults.feature={}", "features.user={min_count: 2}"], "features.user.min_count"),
         (["features.user.max_ids=3"], "features.user.max_ids"),
+        (["tables.user.bad_ids=clamp"], "tables.user.bad_ids"),
         (["data.format=tsv", "data.files=[x]", "features.user.max_ids=3"], "features.user.max_ids"),
     ],
 )
@@ -61,6 +63,7 @@ def test_on_files(problems: Any, tabular: Path, overrides: list[str], key: str) 
         ["features.user.max_ids=3", "data.files=[x.parquet]"],
         ["data.split.on=user"],
         ["features.user.column=u"],
+        ["features.user={ids: identity, min_count: 1}", "tables.user.bad_ids=clamp"],
     ],
 )
 def test_settings_that_are_read(problems: Any, tabular: Path, overrides: list[str]) -> None:
