@@ -40,7 +40,13 @@ data/: from files to batches by row number. numpy, no torch.
     data/teacher.py           the planted teacher: the true log-odds of a sample
     data/zipf.py              Zipf-distributed ranks
     data/tabular.py           the rows of CSV, TSV and Parquet files, streamed
+    data/criteo.py            the rows of files in Criteo's layout
+    data/criteo_lines.py      the lines of Criteo's files, cut into fields
+    data/criteo_values.py     fields of Criteo's files as numbers
+    data/key_ids.py           from 64-bit keys to ids
+    data/dense.py             the transform of dense columns
     data/files.py             which files a recipe names, in reading order
+    data/csv_lines.py         finds a quoted field that runs over the end of its line
     data/tables.py            record batches from files, every error by file and row
     data/fields.py            columns as numbers or as bags of values, checked
     data/faults.py            what becomes of rows that cannot be read

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from numpy.typing import NDArray
 
+from dlrmx.data.dense import BEYOND, FLOAT32_MAX, transformed
 from dlrmx.data.faults import Faults
 from dlrmx.data.tables import Place
 from dlrmx.errors import InputError, Problem
@@ -16,8 +17,6 @@ from dlrmx.recipe.schema import Dense, Feature, Label
 
 Float64s = NDArray[np.float64]
 Int64s = NDArray[np.int64]
-
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,7 @@ class Column:
         if len(positions) == 0:
             return
         rows = positions if self.rows is None else self.rows[positions]
-        if self.faults.policy == "fail":
-            where = self.place.at(int(rows[0]))
-            raise InputError([Problem(what(int(positions[0])), where=where, key=self.name, hint=hint)])
-        at, name = self.place.at, self.name
-        self.faults.mark(rows, lambda found: f"{at(int(rows[found]))}: {name}: {what(int(positions[found]))}")
+        self.faults.flag(rows, self.place.at, self.name, lambda found: what(int(positions[found])), hint)
 
     def with_values(self, values: pa.Array, rows: Int64s | None = None) -> "Column":
         """Other values of the same column."""
@@ -117,17 +112,8 @@ def labels(column: Column, label: Label, missing: Sequence[str]) -> NDArray[np.f
 
 def dense(column: Column, settings: Dense, missing: Sequence[str]) -> NDArray[np.float32]:
     """Each value transformed, in float64; a missing one is the configured value."""
-    values = numbers(column, missing)
-    absent = np.isnan(values)
-    if settings.transform == "log1p":
-        values = np.log1p(np.maximum(values, 0))
-    elif settings.transform == "standardize":
-        assert settings.mean is not None and settings.std is not None, "the recipe's rules ask for both"
-        values = (values - settings.mean) / settings.std
-    values[absent] = settings.missing
-    bad = np.abs(values) > FLOAT32_MAX
-    what = "{:g} is beyond the range of a 32-bit float"
-    column.flag(bad, lambda position: what.format(values[position]), "transform: log1p?")
+    values, bad = transformed(numbers(column, missing), settings)
+    column.flag(bad, lambda position: f"{values[position]:g}{BEYOND}", "transform: log1p?")
     return np.where(bad, settings.missing, values).astype(np.float32)
 
 
@@ -165,7 +151,10 @@ def bags(column: Column, weights: Column | None, feature: Feature, missing: Sequ
         unweighted = kept & np.isnan(scales)
         each = weights.with_values(weights.values, flat.rows)
         each.flag(unweighted, lambda position: f"no weight for a value of {column.name}")
-        kept &= ~unweighted
+        large = np.abs(scales) > FLOAT32_MAX
+        each.flag(large, lambda position: f"a weight of {column.name} is beyond the range of a 32-bit float")
+        scales[large] = np.nan
+        kept &= ~(unweighted | large)
     found = Bags(lengths, codes, texts, None if scales is None else scales.astype(np.float32)).keep(kept)
     if feature.max_ids is None:
         return found

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
+from dlrmx.data.csv_lines import CountedLines, open_quote
 from dlrmx.data.faults import Faults, Policy
 from dlrmx.data.files import Format
 from dlrmx.errors import InputError, Problem
@@ -57,7 +59,7 @@ class Table:
         try:
             if self.format == "parquet":
                 return parquet.read_schema(self.path)
-            with self._open_csv(csv.ConvertOptions(), _BrokenRows(self.path)) as reader:
+            with self._open_csv(csv.ConvertOptions(), _BrokenRows(self.path)) as (reader, _):
                 return pa.schema([(name, pa.string()) for name in reader.schema.names])
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise _unreadable(self.path, error) from None
@@ -99,14 +101,30 @@ class Table:
             # Which texts mean a missing value is decided where fields are parsed, for all formats alike.
             null_values=[],
         )
-        with self._open_csv(options, broken) as reader:
-            yield from reader
+        rows = 0
+        with self._open_csv(options, broken) as (reader, lines):
+            for batch in reader:
+                rows += batch.num_rows
+                yield batch
+        if lines.count != 1 + rows + (broken.count if broken else 0):
+            raise open_quote(self.path, self._delimiter)
 
-    def _open_csv(self, convert: csv.ConvertOptions, broken: "_BrokenRows | None" = None) -> Any:
+    @property
+    def _delimiter(self) -> str:
+        return "\t" if self.format == "tsv" else ","
+
+    @contextmanager
+    def _open_csv(
+        self, convert: csv.ConvertOptions, broken: "_BrokenRows | None" = None
+    ) -> Iterator[tuple[Any, CountedLines]]:
         # Without threads, arrow's errors name the row.
         read = csv.ReadOptions(block_size=CSV_READ_BYTES, use_threads=False)
-        parse = csv.ParseOptions(delimiter="\t" if self.format == "tsv" else ",", invalid_row_handler=broken)
-        return csv.open_csv(self.path, read_options=read, parse_options=parse, convert_options=convert)
+        parse = csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=broken)
+        with (
+            CountedLines(self.path) as lines,
+            csv.open_csv(lines, read_options=read, parse_options=parse, convert_options=convert) as reader,
+        ):
+            yield reader, lines
 
 
 class _BrokenRows:
@@ -115,8 +133,10 @@ class _BrokenRows:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found: deque[tuple[int, str]] = deque()
+        self.count = 0
 
     def __call__(self, row: Any) -> str:
+        self.count += 1
         what = f"{row.actual_columns} fields, not {row.expected_columns}"
         # Arrow counts the header.
         self._found.append((row.number - 2, f"{self._path}:{row.number}: {what}"))

@@ -326,6 +326,27 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
     assert "is not UTF-8" in error
 
 
+def test_text_in_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("y,item\n1,a\n", encoding="utf-16")
+    assert "not UTF-8 text" in refused(tmp_path / "a.csv", tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize(("column", "policy"), [("unread", "fail"), ("unread", "skip"), ("item", "skip")])
+def test_an_unclosed_quote_swallows_no_rows(ending: str, column: str, policy: str, tmp_path: Path) -> None:
+    bad = '1,"a,b' if column == "item" else '1,a,"b'
+    lines = ["y,item,unread", "1,a,b", '0,"a ""x""",5" pipe', "", bad, *["0,a,b"] * 50]
+    path = write(tmp_path / "a.csv", *lines, end=ending)
+    error = refused(path, tmp_path, data={"bad_rows": policy})
+    assert f"{path}:5: a quoted field runs over the end of its line" in error
+
+
+def test_a_weight_beyond_32_bits(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "y,item,w", "1,a|b,1|2", "1,a|b,1|1e39")
+    error = refused(path, tmp_path, {"item": {"separator": "|", "weights": "w"}})
+    assert f"{path}:3: w: a weight of item is beyond the range of a 32-bit float" in error
+
+
 def test_parquet_that_is_none(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", "y,item", "1,a")
     assert str(path) in refused(path, tmp_path)
