@@ -147,7 +147,7 @@ def contents(folder: Path) -> list[tuple[str, int, int]]:
     return found
 
 
-def wait_for(what: Callable[[], Any], *, seconds: float = 120, every: float = 0.01) -> Any:
+def wait_for(what: Callable[[], Any], *, seconds: float = 300, every: float = 0.01) -> Any:
     """The first true value of `what`; fails after so long."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

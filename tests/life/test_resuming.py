@@ -20,7 +20,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """With two equal runs of 20 steps, which ran at the same time."""
     house = make_house(tmp_path_factory.mktemp("house"))
     first, second = house.train("first", TWENTY), house.train("second", TWENTY)
-    assert (first.wait(120), second.wait(120)) == (0, 0)
+    assert (first.wait(300), second.wait(300)) == (0, 0)
     yield house
     house.kill_all()
 
@@ -43,11 +43,11 @@ def test_of_two_that_resume_one_run_one_is_refused_and_from_an_earlier_step_it_e
     wait_for(lambda: events(second, 2, "begin") if len(second.attempts()) > 1 else None)
     late = house.execute("resume", "second", "-s", THIRTY, expect=2)
     assert "error: run second is running already" in house.stderr(late)
-    assert sorted(rival.wait(120) for rival in rivals) == [0, 2]
+    assert sorted(rival.wait(300) for rival in rivals) == [0, 2]
     assert len(second.attempts()) == 2
     refused = next(rival for rival in rivals if rival.returncode == 2)
     assert "error: run second is running already" in house.stderr(refused)
-    assert back.wait(120) == 0
+    assert back.wait(300) == 0
     assert job(first.attempt(2))["from_step"] == 10
     assert first.checkpoint(20).is_dir()
     assert first.aside_checkpoint(20, 2).is_dir()
@@ -60,7 +60,7 @@ def test_on_three_workers_and_past_a_damaged_checkpoint_the_losses_are_the_same(
     damage(next(first.checkpoint(30).glob("rank-*")))
     moved = house.start("resume", "first", "-s", "cluster.workers_per_node=3", "-s", "train.stop.steps=35")
     house.execute("resume", "second", "-s", "train.stop.steps=35")
-    assert moved.wait(120) == 0, house.stderr(moved)
+    assert moved.wait(300) == 0, house.stderr(moved)
     given = job(first.attempt(3))
     assert (given["world"], given["from_step"]) == (3, 20)
     pairs = list(zip(records(first, "step"), records(second, "step"), strict=True))
@@ -83,7 +83,7 @@ def test_init_from_takes_the_weights_along_and_nothing_else(house: House) -> Non
     """All training rows are one batch: the loss of the first step is that of the weights it began with."""
     source = house.run("second").checkpoint(steps_saved(house.run("second"))[-1])
     whole = ["train.batch=20000", "train.stop.steps=1", "train.init_from=second"]
-    assert house.train("fresh", *whole).wait(120) == 0
+    assert house.train("fresh", *whole).wait(300) == 0
     house.execute("evaluate", source, "--split", "train")
     (evaluated,) = records(house.run("life-evaluation-1"), "evaluation")
     (step,) = records(house.run("fresh"), "step")
@@ -96,3 +96,15 @@ def test_init_from_takes_the_weights_along_and_nothing_else(house: House) -> Non
         assert before[sums].max() > 100 * after[sums].max() > 0, "a sum that went on would only have grown"
     with open_checkpoint(house.run("fresh").checkpoint(1)) as stored:
         assert (stored.state["step"], stored.state["epoch"], stored.state["row"]) == (1, 1, 0)
+
+
+def test_weights_of_another_shape_are_refused_by_name_and_not_tried_again(house: House) -> None:
+    """Table item of `second` has 1,000 rows; nothing of it is taken or left out in silence."""
+    launcher = house.train("grown", "train.init_from=second", "tables.item.rows=1001", TWENTY)
+    assert launcher.wait(300) == 2
+    assert len(house.run("grown").attempts()) == 1
+    first = house.stderr(launcher).partition("error: ")[2].splitlines()[0]
+    assert first.endswith("table item has 1,000 rows of dim 64, the recipe 1,001 of dim 64")
+    assert steps_saved(house.run("grown")) == []
+    refused = house.execute("resume", "second", "-s", "tables.item.rows=1001", expect=2)
+    assert "a resume cannot change tables.item.rows: 1000 -> 1001" in house.stderr(refused)
