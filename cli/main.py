@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dlrmx.errors import DlrmxError
 
-from . import checkpoints, clusters, data, preview, recipes, runs, train
+from . import checkpoints, clusters, data, init, preview, recipes, runs, train
 from .output import say, say_error
 
 
@@ -87,7 +87,7 @@ def _dlrmx(
 
 _VERBS: dict[str, list[Callable[..., None]]] = {
     "Train": [train.train, train.resume, train.evaluate],
-    "Before you pay": [preview.check, preview.plan],
+    "Before you pay": [init.init, preview.check, preview.plan],
     "Runs": [runs.runs, runs.status, runs.watch, runs.logs, runs.report, runs.cancel],
 }
 for _heading, _verbs in _VERBS.items():

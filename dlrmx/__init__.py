@@ -36,6 +36,10 @@ plan/: which rank holds which rectangle of which table. Pure arithmetic.
 data/: from files to batches by row number. numpy, no torch.
 
     data/prepare.py           prepares a recipe's data, once for all runs that share it
+    data/survey.py            a bounded sample of files, for a recipe to be drafted from
+    data/column_facts.py      what a sampled column holds
+    data/draft.py             what each surveyed column is for: label, dense, feature, or left out
+    data/draft_text.py        a draft as the text of a recipe
     data/synthetic.py         synthetic data: Zipf ids, labels drawn from a planted teacher
     data/teacher.py           the planted teacher: the true log-odds of a sample
     data/zipf.py              Zipf-distributed ranks
@@ -141,6 +145,7 @@ cli/: the Typer app, installed as dlrmx_cli. Verbs and rendering only.
     cli/train.py              train, resume, evaluate
     cli/start.py              from a recipe to a job that can be submitted
     cli/attached.py           starts a job and stays with it
+    cli/init.py               init
     cli/preview.py            check, plan
     cli/data.py               data prepare, data show
     cli/runs.py               runs, status, watch, logs, report, cancel

@@ -2,6 +2,7 @@
 
 import glob
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -15,13 +16,18 @@ COMPRESSED = {".gz", ".bz2", ".zst", ".lz4"}
 
 
 def find_files(data: Tabular) -> list[Path]:
+    """The files of a recipe, as `match_files`."""
+    return match_files(data.files)
+
+
+def match_files(patterns: Iterable[str]) -> list[Path]:
     """The files, pattern by pattern; within a pattern day_2 comes before day_10. A file named twice is read once.
 
     Raises InputError for each pattern that matches no file.
     """
     found: dict[Path, None] = {}
     problems = []
-    for pattern in data.files:
+    for pattern in patterns:
         matches = [Path(name) for name in glob.glob(pattern, recursive=True)]
         files = sorted((path for path in matches if path.is_file()), key=_natural)
         if not files:
@@ -32,16 +38,25 @@ def find_files(data: Tabular) -> list[Path]:
     return list(found)
 
 
+def as_pattern(text: str) -> str:
+    """A path or pattern as a pattern: a file that is there stands for itself, whatever characters its name has."""
+    return glob.escape(text) if Path(text).is_file() else text
+
+
 def format_of(path: Path, data: Tabular) -> Format:
     """The recipe's word, or what the file's name says. Raises InputError where neither tells."""
-    if data.format != "auto":
-        return data.format
+    found = format_by_name(path) if data.format == "auto" else data.format
+    if found is None:
+        raise InputError(f"{path}: its name does not tell its format", hint="Set data.format to csv, tsv or parquet.")
+    return found
+
+
+def format_by_name(path: Path) -> Format | None:
+    """What a file's name says, under a suffix of compression too; None where it says nothing."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
-    if suffixes and suffixes[-1] in SUFFIXES:
-        return SUFFIXES[suffixes[-1]]
-    raise InputError(f"{path}: its name does not tell its format", hint="Set data.format to csv, tsv or parquet.")
+    return SUFFIXES.get(suffixes[-1]) if suffixes else None
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

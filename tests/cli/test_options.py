@@ -17,6 +17,7 @@ OPTIONS = {
     "train": JOB | {"--name"},
     "resume": JOB | {"--from"},
     "evaluate": {"--split", "--json"},
+    "init": {"-o", "--out"},
     "check": SETTINGS | {"--data", "--json"},
     "plan": SETTINGS | {"--out", "--json"},
     "data prepare": SETTINGS - {"--nodes"},
