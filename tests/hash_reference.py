@@ -12,8 +12,12 @@ def mix(x: int) -> int:
 
 
 def text_hash(text: str) -> int:
+    """text64-v1 of a text."""
+    return hash_of_bytes(text.encode())
+
+
+def hash_of_bytes(raw: bytes) -> int:
     """text64-v1."""
-    raw = text.encode()
     h = mix((len(raw) + GOLDEN) & MASK)
     for i in range(0, len(raw), 8):
         word = int.from_bytes(raw[i : i + 8].ljust(8, b"\0"), "little")

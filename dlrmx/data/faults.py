@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlrmx.data.manifest import OFFENDERS
+from dlrmx.errors import InputError, Problem
 
 Policy = Literal["fail", "skip", "zero"]
 
@@ -32,6 +33,19 @@ class Faults:
         self.policy = policy
         self.bad: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
         self._told: dict[int, str] = {}
+
+    def flag(
+        self, rows: NDArray[np.int64], at: Callable[[int], str], name: str, what: Callable[[int], str], hint: str
+    ) -> None:
+        """Each of `rows` (ascending, perhaps repeated, not empty) is bad in column `name`.
+
+        `what` says why for a position in `rows`, `at` where a row stands. Raises InputError for the first one where
+        the policy is to fail.
+        """
+        if self.policy == "fail":
+            raise InputError([Problem(what(0), where=at(int(rows[0])), key=name, hint=hint)])
+        key = f"{name}: " if name else ""
+        self.mark(rows, lambda position: f"{at(int(rows[position]))}: {key}{what(position)}")
 
     def mark(self, rows: NDArray[np.int64], tell: Callable[[int], str]) -> None:
         """Each of `rows` (ascending, perhaps repeated) is bad; `tell` says why for a position in `rows`."""

@@ -1,4 +1,4 @@
-"""Which files a tabular recipe names, in the order in which their rows are read."""
+"""Which files a recipe names, in the order in which their rows are read."""
 
 import glob
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from dlrmx.errors import InputError, Problem
-from dlrmx.recipe.schema import Tabular
+from dlrmx.recipe.schema import Criteo, Tabular
 
 Format = Literal["csv", "tsv", "parquet"]
 
@@ -15,7 +15,7 @@ SUFFIXES: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parque
 COMPRESSED = {".gz", ".bz2", ".zst", ".lz4"}
 
 
-def find_files(data: Tabular) -> list[Path]:
+def find_files(data: Tabular | Criteo) -> list[Path]:
     """The files of a recipe, as `match_files`."""
     return match_files(data.files)
 

@@ -18,7 +18,7 @@ from dlrmx.data.permute import PERMUTATION
 from dlrmx.data.splits import SPLIT_HASH
 from dlrmx.data.writer import DatasetWriter, Source
 from dlrmx.errors import InputError
-from dlrmx.recipe.schema import Recipe, Tabular
+from dlrmx.recipe.schema import Criteo, Recipe, Synthetic, Tabular
 from dlrmx.runs.layout import prepared_dir
 
 # What is being done, rows done, rows in all where known.
@@ -35,21 +35,21 @@ def data_fingerprint(recipe: Recipe) -> str:
     Raises InputError where a pattern matches no file.
     """
     # Left out: how the rows are read (order, tail) and what becomes of the ids of tables (pooling; a teacher knows it).
-    unread = {"pooling"} if isinstance(recipe.data, Tabular) else set()
+    unread = set() if isinstance(recipe.data, Synthetic) else {"pooling"}
     what: dict[str, Any] = {
         "version": [VERSION, PERMUTATION, TEXT_HASH, SPLIT_HASH],
         "data": recipe.data.model_dump(exclude={"order", "tail", "files"}),
         "dense": {name: column.model_dump() for name, column in recipe.dense.items()},
         "features": {name: feature.model_dump(exclude=unread) for name, feature in recipe.features.items()},
         "tables": {name: [table.rows, table.bad_ids] for name, table in recipe.tables.items()},
-        "source": _source_files(recipe.data) if isinstance(recipe.data, Tabular) else recipe.seed,
+        "source": recipe.seed if isinstance(recipe.data, Synthetic) else _source_files(recipe.data),
     }
     # As lists: the order of dense columns and features is part of the content.
     text = json.dumps([[key, list(value.items()) if isinstance(value, dict) else value] for key, value in what.items()])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _source_files(data: Tabular) -> list[list[str | int]]:
+def _source_files(data: Tabular | Criteo) -> list[list[str | int]]:
     stats = [(path, path.stat()) for path in find_files(data)]
     return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
@@ -88,10 +88,14 @@ def prepare(recipe: Recipe, root: Path, *, progress: Progress | None = None) -> 
 
 
 def _source(recipe: Recipe, report: Progress) -> Source:
-    if not isinstance(recipe.data, Tabular):
+    if isinstance(recipe.data, Synthetic):
         from dlrmx.data.synthetic import SyntheticSource
 
         return SyntheticSource(recipe)
+    if isinstance(recipe.data, Criteo):
+        from dlrmx.data.criteo import CriteoSource
+
+        return CriteoSource(recipe, report)
     try:
         from dlrmx.data.tabular import TabularSource
     except ModuleNotFoundError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dlrmx.errors import Problem
 from dlrmx.recipe.names import near_miss
-from dlrmx.recipe.schema import Dlrm, Recipe, Steps, Synthetic, Table, Tabular, WarmupHoldDecay
+from dlrmx.recipe.schema import Criteo, Dlrm, Recipe, Steps, Synthetic, Table, Tabular, WarmupHoldDecay
 from dlrmx.recipe.unread import UNREAD, is_text
 
 Check = Callable[[Recipe], Iterator[Problem]]
@@ -189,6 +189,22 @@ def _shared_tables_agree(recipe: Recipe) -> Iterator[Problem]:
                 yield Problem(what, key=f"features.{name}.{setting}", hint=hint)
 
 
+def _criteo_columns(recipe: Recipe) -> Iterator[Problem]:
+    """The layout names the columns: I1 to I13 are numbers, C1 to C26 are categories."""
+    if not isinstance(recipe.data, Criteo):
+        return
+    integers, categories = [f"I{n}" for n in range(1, 14)], [f"C{n}" for n in range(1, 27)]
+    for name in recipe.dense:
+        if name not in integers:
+            yield Problem(f'Criteo has no integer column "{name}"', key=f"dense.{name}", hint="they are I1 to I13")
+    columns = {f"features.{name}.column": feature.column for name, feature in recipe.features.items()}
+    if recipe.data.split.on is not None:
+        columns["data.split.on"] = recipe.data.split.on
+    for key, column in columns.items():
+        if column not in categories:
+            yield Problem(f'Criteo has no category column "{column}"', key=key, hint="they are C1 to C26")
+
+
 def _standardize_is_complete(recipe: Recipe) -> Iterator[Problem]:
     for name, dense in recipe.dense.items():
         if dense.transform == "standardize" and (dense.mean is None or dense.std is None):
@@ -247,6 +263,7 @@ RULES = (
     Rule(("data", "train"), _an_epoch_has_a_step),
     Rule(("data", "dense", "features"), _label_stays_out),
     Rule(("data", "features"), _weights_have_values),
+    Rule(("data", "dense", "features"), _criteo_columns),
     Rule(("data", "features"), _shared_tables_agree),
     Rule(("dense",), _standardize_is_complete),
     Rule(("sharding", "tables"), _sharded_tables_exist),

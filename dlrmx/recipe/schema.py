@@ -103,6 +103,12 @@ class Synthetic(Settings):
     tail: Literal["keep", "drop"] = setting("an epoch's last, smaller batch is trained on or left out", "keep")
 
 
+BadRows = Literal["fail", "skip", "zero"]
+_BAD_ROWS = (
+    "a row that cannot be read is an error, is left out, or is kept: what is bad in it is missing, a bad label 0"
+)
+
+
 class Label(Settings):
     """Which column is the label."""
 
@@ -118,16 +124,24 @@ class Tabular(Settings):
     format: Literal["auto", "csv", "tsv", "parquet"] = setting("of the files; auto goes by their names", "auto")
     label: Label = setting("the label column")
     missing: list[str] = setting("text that means a missing value", ["", "NA"])
-    bad_rows: Literal["fail", "skip", "zero"] = setting(
-        "a row that cannot be read is an error, is left out, or is kept: what is bad in it is missing, a bad label 0",
-        "fail",
-    )
+    bad_rows: BadRows = setting(_BAD_ROWS, "fail")
     split: Split = section(Split, "validation and test rows")
     order: Literal["shuffled", "as_stored"] = setting("order of training rows within an epoch", "shuffled")
     tail: Literal["keep", "drop"] = setting("an epoch's last, smaller batch is trained on or left out", "keep")
 
 
-Data = Annotated[Synthetic | Tabular, Field(discriminator="kind")]
+class Criteo(Settings):
+    """Files in Criteo's layout: label, I1 to I13, C1 to C26 in hexadecimal; tabs or commas, plain or .gz."""
+
+    kind: Literal["criteo"] = setting("where samples come from")
+    files: list[str] = setting("paths or globs; they begin at the recipe's folder", min_length=1)
+    bad_rows: BadRows = setting(_BAD_ROWS, "fail")
+    split: Split = section(Split, "validation and test rows")
+    order: Literal["shuffled", "as_stored"] = setting("order of training rows within an epoch", "shuffled")
+    tail: Literal["keep", "drop"] = setting("an epoch's last, smaller batch is trained on or left out", "keep")
+
+
+Data = Annotated[Synthetic | Tabular | Criteo, Field(discriminator="kind")]
 
 
 class Dense(Settings):
@@ -166,7 +180,9 @@ class Table(Settings):
     dim: int = setting("embedding dim, a multiple of 4", ge=4, multiple_of=4)
     dtype: Literal["fp32", "fp16"] = setting("of the weights; fp16 saves memory and, on CPU, nothing else", "fp32")
     bad_ids: Literal["fail", "clamp", "hash"] = setting(
-        "a value that is no id (modulo, identity) makes its row bad, becomes the nearest id, or is hashed", "fail"
+        "a value that is no id (modulo, identity; Criteo: no hexadecimal) makes its row bad, becomes the nearest id, "
+        "or is hashed",
+        "fail",
     )
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from dlrmx.errors import Problem
-from dlrmx.recipe.schema import Feature, Recipe, Settings, Synthetic, Tabular, WarmupHoldDecay
+from dlrmx.recipe.schema import Criteo, Feature, Recipe, Settings, Synthetic, Tabular, WarmupHoldDecay
 
 _REMOVE = "take it out"
+_NUMBERS = {"modulo", "identity"}
 
 
 def is_text(data: Tabular) -> bool:
@@ -93,6 +94,11 @@ def _feature_reasons(recipe: Recipe, name: str, feature: Feature) -> Iterator[tu
         return
     if feature.ids != "vocabulary" and _changed(feature, "min_count"):
         yield "min_count", f"ids are made by {feature.ids}, not by a vocabulary"
+    if isinstance(data, Criteo):
+        for setting in ("separator", "max_ids", "weights"):
+            if _changed(feature, setting):
+                yield setting, "a field of Criteo's layout is one value"
+        return
     if feature.max_ids is not None and feature.separator is None and is_text(data):
         yield "max_ids", "without `separator` a field of a text file is one value"
 
@@ -100,11 +106,9 @@ def _feature_reasons(recipe: Recipe, name: str, feature: Feature) -> Iterator[tu
 def _tables(recipe: Recipe) -> Iterator[Problem]:
     for name, table in recipe.tables.items():
         kinds = {feature.ids for feature in recipe.features.values() if feature.table == name}
-        if isinstance(recipe.data, Synthetic):
-            why = "synthetic data is drawn, not read"
-        else:
-            why = f"every value of ids: {' and '.join(sorted(kinds))} fits"
-        if _changed(table, "bad_ids") and (isinstance(recipe.data, Synthetic) or not kinds & {"modulo", "identity"}):
+        reads = isinstance(recipe.data, Criteo) or not isinstance(recipe.data, Synthetic) and kinds <= _NUMBERS
+        if _changed(table, "bad_ids") and not reads:
+            why = "synthetic data is drawn, not read" if isinstance(recipe.data, Synthetic) else "every value has an id"
             yield _unread(f"tables.{name}.bad_ids", why, "use `ids: modulo` or `identity`, or take it out")
 
 

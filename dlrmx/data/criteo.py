@@ -1,0 +1,213 @@
+"""Data in Criteo's layout: from files to rows, with the columns label, I1 to I13 and C1 to C26."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, layout_of
+from dlrmx.data.criteo_lines import FIELDS, Lines, Piece, read_lines, read_style
+from dlrmx.data.criteo_values import hex_keys, numbers
+from dlrmx.data.dense import BEYOND, transformed
+from dlrmx.data.faults import Faults, Tally
+from dlrmx.data.files import find_files
+from dlrmx.data.hashing import hash_bytes
+from dlrmx.data.key_ids import KeyCounter, KeyLookup, KeyVocabulary, PlainKeys, hash_keys
+from dlrmx.data.manifest import OFFENDERS
+from dlrmx.data.splits import assign
+from dlrmx.data.vocabulary import missing_id
+from dlrmx.data.writer import Losses, Part
+from dlrmx.errors import InputError
+from dlrmx.recipe.schema import Criteo, Recipe
+
+Progress = Callable[[str, int, int | None], None]
+Bools = NDArray[np.bool_]
+
+NAMES = ("label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27)))
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Some rows of a piece; `first` rows of all files lie before them."""
+
+    lines: Lines
+    piece: Piece
+    first: int
+    faults: Faults
+
+    def at(self, row: int) -> str:
+        return f"{self.piece.path}:{self.lines.numbers[row]}"
+
+    def flag(self, bad: Bools, field: int | None, what: Callable[[int], str], hint: str = "") -> None:
+        """The marked rows (N,) are bad, in this field; `what` says why, by row."""
+        rows = np.flatnonzero(bad)
+        name = "" if field is None else NAMES[field]
+        if len(rows):
+            self.faults.flag(rows, self.at, name, lambda position: what(int(rows[position])), hint)
+
+    def shown(self, field: int, what: str) -> Callable[[int], str]:
+        """For a row, the field as it stands in the file, and what there is to say of it."""
+        return lambda row: f"{self.lines.text(row, field).decode(errors='backslashreplace')!r}{what}"
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """One feature, each array (N,): ids; rows without one; ids of unseen values; ids in the place of bad ones."""
+
+    ids: NDArray[np.int64]
+    absent: Bools
+    unseen: Bools
+    bad: Bools
+
+
+class CriteoSource:
+    """The rows of a recipe whose data section is `criteo`."""
+
+    def __init__(self, recipe: Recipe, progress: Progress) -> None:
+        assert isinstance(recipe.data, Criteo)
+        self._recipe, self._data, self._progress = recipe, recipe.data, progress
+        self._files = find_files(recipe.data)
+        for path in self._files:
+            read_style(path)
+        reserving = {name for name, feature in recipe.features.items() if feature.missing == "reserve"}
+        self.layout = layout_of(recipe, reserving)
+        self._fields = np.array([NAMES.index(feature.column) for feature in recipe.features.values()])
+        self._dense_fields = np.array([NAMES.index(name) for name in recipe.dense], dtype=np.int64)
+        self.rows: int | None = None
+        self.losses = {name: Losses() for name in recipe.features}
+        self.bad_rows, self.policy = Tally(), recipe.data.bad_rows
+
+    def parts(self) -> Iterator[Part]:
+        """All rows, in file order. Raises InputError where there is none, and at a bad one if the recipe says so."""
+        lookups = self._lookups()
+        rows = 0
+        for chunk in self._chunks():
+            rows += len(chunk.lines.numbers)
+            yield self._part(chunk, lookups)
+        if rows == 0:
+            raise InputError(f"{self._files[0]}: no rows in the {len(self._files)} file(s) of data.files")
+
+    def _chunks(self) -> Iterator[_Chunk]:
+        first = 0
+        for path in self._files:
+            piece = Piece(path)
+            for lines in read_lines(piece):
+                yield _Chunk(lines, piece, first, Faults(len(lines.numbers), self._data.bad_rows))
+                first += len(lines.numbers)
+
+    def _part(self, chunk: _Chunk, lookups: dict[str, KeyLookup]) -> Part:
+        fields = chunk.lines.fields
+        chunk.flag(fields != FIELDS, None, lambda row: f"{fields[row]} fields, not {FIELDS}")
+        labels, dense, splits = self._labels(chunk), self._dense(chunk), self._splits(chunk)
+        found = self._ids(chunk, lookups)
+        one_hot = np.zeros((len(labels), len(self.layout.one_hot)), dtype=self.layout.id_type)
+        for number, layout in enumerate(self.layout.one_hot):
+            one_hot[:, number] = found[layout.name].ids
+        columns = Columns(labels, dense, one_hot, tuple(_bags(found[layout.name]) for layout in self.layout.bags))
+        kept = chunk.faults.kept
+        chunk.faults.count_in(self.bad_rows)
+        for layout in self.layout.features:
+            self._count_losses(chunk, layout, found[layout.name], kept)
+        return Part(columns, splits) if len(kept) == len(labels) else Part(columns.take(kept), splits[kept])
+
+    def _labels(self, chunk: _Chunk) -> NDArray[np.float32]:
+        values = numbers(chunk.lines, np.array([0])).values[:, 0]
+        bad = (values != 0) & (values != 1)
+
+        shown = chunk.shown(0, ", not 0 or 1")
+
+        def what(row: int) -> str:
+            missing = chunk.lines.starts[row, 0] == chunk.lines.ends[row, 0]
+            return "the label is missing" if missing else f"the label is {shown(row)}"
+
+        chunk.flag(bad, 0, what)
+        return np.where(bad, 0, values).astype(np.float32)
+
+    def _dense(self, chunk: _Chunk) -> NDArray[np.float32]:
+        found = numbers(chunk.lines, self._dense_fields)
+        dense = np.zeros(found.values.shape, dtype=np.float32)
+        for place, (field, settings) in enumerate(zip(self._dense_fields, self._recipe.dense.values(), strict=True)):
+            chunk.flag(found.bad[:, place], field, chunk.shown(int(field), " is no finite number"))
+            values, beyond = transformed(found.values[:, place], settings)
+            chunk.flag(beyond, field, chunk.shown(int(field), BEYOND), "transform: log1p?")
+            dense[:, place] = np.where(beyond, settings.missing, values)
+        return dense
+
+    def _splits(self, chunk: _Chunk) -> NDArray[np.uint8]:
+        split, rows = self._data.split, len(chunk.lines.numbers)
+        if split.on is None:
+            return assign(np.arange(chunk.first, chunk.first + rows, dtype=np.uint64), split)
+        return assign(hash_keys(hex_keys(chunk.lines, np.array([NAMES.index(split.on)])).values[:, 0]), split)
+
+    def _ids(self, chunk: _Chunk, lookups: dict[str, KeyLookup]) -> dict[str, _Ids]:
+        found = {}
+        keys = hex_keys(chunk.lines, self._fields)
+        for place, layout in enumerate(self.layout.features):
+            field, table = int(self._fields[place]), self._recipe.tables[layout.table]
+            values, wrong = np.ascontiguousarray(keys.values[:, place]), keys.bad[:, place]
+            if wrong.any() and table.bad_ids == "hash":
+                values[wrong] = [_hash(chunk.lines.text(int(row), field)) for row in np.flatnonzero(wrong)]
+            looked_up = lookups[layout.table].ids(values)
+            absent, bad = keys.empty[:, place], (looked_up.bad & ~keys.empty[:, place]) | wrong
+            if table.bad_ids == "fail" and bad.any():
+                what = f" is no id of table {layout.table}: hexadecimal, of {table.rows} rows"
+                hint = f"See tables.{layout.table}.bad_ids."
+                chunk.flag(bad, field, chunk.shown(field, what), hint)
+                absent, bad = absent | bad, np.zeros_like(bad)
+            ids = looked_up.ids
+            ids[absent] = missing_id(layout.rows)
+            found[layout.name] = _Ids(ids, absent, looked_up.unseen & ~absent, bad)
+        return found
+
+    def _count_losses(self, chunk: _Chunk, layout: FeatureLayout, ids: _Ids, kept: NDArray[np.int64]) -> None:
+        """Of the rows that are kept."""
+        losses, field = self.losses[layout.name], NAMES.index(self._recipe.features[layout.name].column)
+        losses.missing += int(ids.absent[kept].sum())
+        losses.unseen += int(ids.unseen[kept].sum())
+        bad = kept[ids.bad[kept]]
+        shown = chunk.shown(field, "")
+        told = [f"{chunk.at(row)}: {NAMES[field]}: {shown(row)}" for row in bad[:OFFENDERS].tolist()]
+        losses.bad.add(len(bad), told)
+
+    def _lookups(self) -> dict[str, KeyLookup]:
+        """For each table, how its features' keys become ids."""
+        users: dict[str, list[str]] = {}
+        for name, feature in self._recipe.features.items():
+            users.setdefault(feature.table, []).append(name)
+        counted = {table for table, names in users.items() if self._recipe.features[names[0]].ids == "vocabulary"}
+        counters = self._counted(counted) if counted else {}
+        lookups: dict[str, KeyLookup] = {}
+        for table, names in users.items():
+            feature, settings = self._recipe.features[names[0]], self._recipe.tables[table]
+            if table not in counted:
+                lookups[table] = PlainKeys(feature, settings)
+                continue
+            keys, overflow = counters[table].vocabulary(feature.min_count, settings.rows)
+            lookups[table] = KeyVocabulary(keys, settings.rows)
+            for name in names:
+                self.losses[name].overflow = overflow
+        return lookups
+
+    def _counted(self, tables: set[str]) -> dict[str, KeyCounter]:
+        """A pass over all files that counts the keys in training rows."""
+        counters = {table: KeyCounter() for table in tables}
+        features = [feature for feature in self._recipe.features.values() if feature.table in tables]
+        fields = np.array([NAMES.index(feature.column) for feature in features])
+        for chunk in self._chunks():
+            keys = hex_keys(chunk.lines, fields)
+            counts = (self._splits(chunk) == 0)[:, None] & ~keys.empty & ~keys.bad
+            for place, feature in enumerate(features):
+                counters[feature.table].add(*np.unique(keys.values[counts[:, place], place], return_counts=True))
+            self._progress("count", chunk.first + len(chunk.lines.numbers), self.rows)
+        return counters
+
+
+def _bags(found: _Ids) -> BagColumn:
+    present = ~found.absent
+    return BagColumn.from_lengths(present.astype(np.int64), found.ids[present], None)
+
+
+def _hash(text: bytes) -> np.uint64:
+    """text64-v1 of one text."""
+    return np.uint64(hash_bytes(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)]))[0])
