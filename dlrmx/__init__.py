@@ -60,6 +60,7 @@ data/: from files to batches by row number. numpy, no torch.
     data/permute.py           keyed bijections: they spread ids over rows, and shuffle samples
     data/splits.py            which split a row belongs to
     data/writer.py            writes a prepared dataset, part by part
+    data/expand.py            multi-hot features made of one-hot ones
     data/columns.py           the columns of prepared data, in memory or memory-mapped
     data/manifest.py          what is in a prepared dataset, and its checksums
     data/batches.py           batches by row number
@@ -122,6 +123,7 @@ train/: the worker.
     train/stream.py           which rows make up the global batch at a position
     train/schedule.py         the learning rates' schedule
     train/evaluate.py         every row of a split once, over all ranks
+    train/histogram.py        metrics in bounded memory, with the bound of their error
     train/metrics.py          NE, AUC, calibration and their like, exact
     train/steplog.py          records of the steps, joined on rank 0
     train/saver.py            when checkpoints are written and which are kept

@@ -1,7 +1,8 @@
 """What was measured: steps and evaluations, one JSON line each, over all attempts of a run.
 
 kind="step"        step, epoch, row, loss, ne, auc, lr_dense, lr_sparse, samples_per_s, step_ms, bytes, rss_bytes
-kind="evaluation"  step, split, rows, loss, ne, auc, accuracy, calibration, label_mean, optimum_ne, final
+kind="evaluation"  step, split, rows, loss, ne, auc, accuracy, calibration, label_mean, auc_error, optimum_ne,
+                   final
 """
 
 import time

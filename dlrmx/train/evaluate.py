@@ -1,4 +1,8 @@
-"""Evaluation: every row of a split once, over all ranks, and exact metrics of the whole."""
+"""Evaluation: every row of a split once, over all ranks, and metrics of the whole.
+
+Up to EXACT_ROWS rows the scores of all ranks are joined on rank 0 and the AUC is exact; above, each rank counts its
+own into a histogram, memory stays flat, and the record names the bound of the error.
+"""
 
 from collections.abc import Callable
 
@@ -8,8 +12,11 @@ import torch
 from dlrmx.data.batches import Split
 from dlrmx.parallel.exchange import Order
 from dlrmx.plan.shards import cut
+from dlrmx.train.histogram import Histogram
 from dlrmx.train.metrics import Metrics, binary_metrics
 from dlrmx.train.step import Parts, Slice, forward
+
+EXACT_ROWS = 100_000_000  # 800 MB of logits and labels on rank 0
 
 
 def evaluate(
@@ -19,7 +26,8 @@ def evaluate(
 
     `stop_asked` is rank 0's; where it says so, all ranks leave after the same batch and the result is None everywhere.
     """
-    scores = []
+    exact = split.rows <= EXACT_ROWS
+    scores, histogram = [torch.empty(0, 2, device=parts.device)], Histogram()
     with torch.no_grad():
         for first in range(0, split.rows, batch):
             size = min(batch, split.rows - first)
@@ -29,9 +37,15 @@ def evaluate(
             done = forward(parts, rows, step=step, order=order)
             if done.counts.order == Order.STOP:
                 return None
-            scores.append(torch.stack([done.logits, done.labels], dim=1))
-    every = parts.wire.gather(torch.cat(scores) if scores else torch.empty(0, 2, device=parts.device))
-    return None if every is None else score_metrics(every)
+            if exact:
+                scores.append(torch.stack([done.logits, done.labels], dim=1))
+            else:
+                histogram.add(done.logits.cpu().numpy(), done.labels.cpu().numpy())
+    if exact:
+        every = parts.wire.gather(torch.cat(scores))
+        return None if every is None else score_metrics(every)
+    metrics = histogram.join(parts.wire)
+    return metrics if parts.wire.rank == 0 else None
 
 
 def score_metrics(scores: torch.Tensor) -> Metrics:

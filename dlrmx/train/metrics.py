@@ -15,7 +15,8 @@ Floats = NDArray[np.float32]
 class Metrics:
     """loss: mean binary cross-entropy in nats. ne: loss / entropy of the label mean (He et al. 2014, 'Practical
     lessons from predicting clicks on ads'). auc: area under the ROC curve, ties counted half. accuracy: at
-    probability 0.5. calibration: mean predicted probability / label mean."""
+    probability 0.5. calibration: mean predicted probability / label mean. auc_error: how far `auc` may be off; 0 where
+    it is exact."""
 
     rows: int
     loss: float | None
@@ -24,6 +25,7 @@ class Metrics:
     accuracy: float | None
     calibration: float | None
     label_mean: float | None
+    auc_error: float = 0.0
 
     def as_dict(self) -> dict[str, int | float | None]:
         return asdict(self)

@@ -1,6 +1,7 @@
 """Steps on three real ranks: a NaN anywhere touches no table anywhere; precisions; evaluation over uneven ranks."""
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -161,7 +162,9 @@ def evaluated(wire: Wire) -> dict[str, Any]:
     metrics = evaluate(parts, split, batch=40, step=0)  # type: ignore[arg-type]
     stopped = evaluate(parts, split, batch=40, step=0, stop_asked=lambda: True)  # type: ignore[arg-type]
     empty = evaluate(parts, Fixed(make_batch(5, rows=0)), batch=40, step=0)  # type: ignore[arg-type]
-    return {"metrics": metrics, "seen": split.seen, "stopped": stopped, "empty": empty}
+    with patch("dlrmx.train.evaluate.EXACT_ROWS", 100):
+        counted = evaluate(parts, Fixed(make_batch(5, rows=101)), batch=40, step=0)  # type: ignore[arg-type]
+    return {"metrics": metrics, "seen": split.seen, "stopped": stopped, "empty": empty, "counted": counted}
 
 
 def ordered(wire: Wire) -> list[int]:
@@ -253,6 +256,16 @@ def test_evaluation_counts_every_row_once_and_equals_scikit_learn(ranks: Any) ->
     assert metrics.auc == pytest.approx(roc_auc_score(batch.labels, logits), abs=1e-9)
     assert metrics.loss == pytest.approx(log_loss(batch.labels, 1 / (1 + np.exp(-logits))), rel=1e-5)
     assert [rank["evaluated"]["metrics"] for rank in ranks[1:]] == [None, None]
+
+
+def test_above_the_limit_a_histogram_says_the_same_within_its_bound(ranks: Any) -> None:
+    exact, counted = ranks[0]["evaluated"]["metrics"], ranks[0]["evaluated"]["counted"]
+    assert counted.auc == pytest.approx(exact.auc, abs=counted.auc_error + 1e-12)
+    assert 0 <= counted.auc_error < 1e-2
+    assert exact.auc_error == 0.0
+    for name in ("rows", "loss", "ne", "accuracy", "calibration", "label_mean"):
+        assert getattr(counted, name) == pytest.approx(getattr(exact, name), rel=1e-9), name
+    assert [rank["evaluated"]["counted"] for rank in ranks[1:]] == [None, None]
 
 
 def test_an_evaluation_can_be_stopped_and_can_be_empty(ranks: Any) -> None:
