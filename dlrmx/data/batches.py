@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dlrmx.data.columns import BagColumn, open_columns, stored_layout
+from dlrmx.data.columns import BagColumn, FeatureLayout, open_columns, stored_layout
+from dlrmx.data.expand import expanded
 from dlrmx.data.hashing import TEXT_HASH
 from dlrmx.data.manifest import read_manifest
 from dlrmx.data.order import ORDER
@@ -53,15 +54,14 @@ class Split:
     def take(self, rows: NDArray[np.int64]) -> Batch:
         """The given rows (each in [0, self.rows)), in the given order."""
         taken = self._columns.take(rows)
-        # One row of this (F1, B) for each one-hot feature; all share the lengths.
+        # One row of this (F1, B) for each one-hot feature.
         one_hot = iter(taken.one_hot.T.astype(np.int64, order="C"))
-        ones = np.ones(len(rows), dtype=np.int32)
         bags = iter(taken.bags)
         return Batch(
             labels=taken.labels,
             dense=taken.dense,
             bags={
-                feature.name: Bags(next(one_hot), ones, None) if feature.one_hot else _bags(next(bags))
+                feature.name: _one_hot(next(one_hot), feature) if feature.one_hot else _bags(next(bags))
                 for feature in self._layout.features
             },
         )
@@ -69,6 +69,11 @@ class Split:
     def empty(self) -> Batch:
         """A batch of no rows: what a rank without a share of the batch trains on."""
         return self.take(np.zeros(0, dtype=np.int64))
+
+
+def _one_hot(ids: NDArray[np.int64], feature: FeatureLayout) -> Bags:
+    lengths = np.full(len(ids), feature.expand, dtype=np.int32)
+    return Bags(ids if feature.expand == 1 else expanded(ids, feature.expand, feature.rows), lengths, None)
 
 
 def _bags(column: BagColumn) -> Bags:

@@ -21,13 +21,14 @@ Kind = TypeVar("Kind", bound=np.generic)
 
 @dataclass(frozen=True)
 class FeatureLayout:
-    """How one feature is stored: `rows` are its table's."""
+    """How one feature is stored: `rows` are its table's. `expand`: so many ids are made of each one that is stored."""
 
     name: str
     table: str
     rows: int
     one_hot: bool
     weighted: bool
+    expand: int
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,12 @@ def layout_of(recipe: Recipe, one_hot: set[str]) -> Layout:
     """The layout of the recipe's data, where the named features have one id in each row."""
     features = tuple(
         FeatureLayout(
-            name, feature.table, recipe.tables[feature.table].rows, name in one_hot, feature.weights is not None
+            name,
+            feature.table,
+            recipe.tables[feature.table].rows,
+            name in one_hot,
+            feature.weights is not None,
+            feature.expand,
         )
         for name, feature in recipe.features.items()
     )
@@ -66,7 +72,7 @@ def layout_of(recipe: Recipe, one_hot: set[str]) -> Layout:
 def stored_layout(manifest: Manifest) -> Layout:
     """The layout of a prepared dataset."""
     features = tuple(
-        FeatureLayout(name, facts.table, facts.rows, facts.one_hot, facts.weighted)
+        FeatureLayout(name, facts.table, facts.rows, facts.one_hot, facts.weighted, facts.expand)
         for name, facts in manifest.features.items()
     )
     return Layout(tuple(manifest.dense), features)

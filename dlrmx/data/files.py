@@ -15,6 +15,10 @@ SUFFIXES: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parque
 COMPRESSED = {".gz", ".bz2", ".zst", ".lz4"}
 
 
+class NoSuchFiles(InputError):
+    """A recipe's files are not on this machine."""
+
+
 def find_files(data: Tabular | Criteo) -> list[Path]:
     """The files of a recipe, as `match_files`."""
     return match_files(data.files)
@@ -23,7 +27,7 @@ def find_files(data: Tabular | Criteo) -> list[Path]:
 def match_files(patterns: Iterable[str]) -> list[Path]:
     """The files, pattern by pattern; within a pattern day_2 comes before day_10. A file named twice is read once.
 
-    Raises InputError for each pattern that matches no file.
+    Raises NoSuchFiles for each pattern that matches no file.
     """
     found: dict[Path, None] = {}
     problems = []
@@ -34,7 +38,7 @@ def match_files(patterns: Iterable[str]) -> list[Path]:
             problems.append(Problem(f"no file matches {pattern}", key="data.files", hint=_nearest(pattern)))
         found.update(dict.fromkeys(files))
     if problems:
-        raise InputError(problems)
+        raise NoSuchFiles(problems)
     return list(found)
 
 

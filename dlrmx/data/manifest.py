@@ -32,6 +32,8 @@ class SplitFacts:
 class FeatureFacts:
     """A feature over all splits: its storage, ids per row, and where in the table its look-ups fall.
 
+    `expand`: so many ids are made of each one that is stored; `distinct` and `histogram` are of the stored ones.
+
     `distinct`: different rows met (an estimate for tables of more than 2**24 rows). `missing`: rows without a value.
     `unseen`: values that a vocabulary has no row for. `overflow`: vocabulary values left out because the table is full.
     `bad`: ids that did not fit the table and were clamped or hashed; `first_bad`: the first five, by file and row.
@@ -42,6 +44,7 @@ class FeatureFacts:
     rows: int
     one_hot: bool
     weighted: bool
+    expand: int
     mean_pooling: float
     max_pooling: int
     distinct: int

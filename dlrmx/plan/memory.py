@@ -71,7 +71,7 @@ def poolings(recipe: Recipe, facts: Facts | None) -> dict[str, list[float]]:
     planted = recipe.data.pooling if isinstance(recipe.data, Synthetic) else {}
     found: dict[str, list[float]] = {name: [] for name in recipe.tables}
     for name, feature in recipe.features.items():
-        said = planted[name].mean if name in planted else 1.0
+        said = planted[name].mean if name in planted else float(feature.expand)
         found[feature.table].append(facts.features[name].mean_pooling if facts else said)
     return found
 

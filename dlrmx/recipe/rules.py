@@ -200,6 +200,10 @@ def _criteo_columns(recipe: Recipe) -> Iterator[Problem]:
     columns = {f"features.{name}.column": feature.column for name, feature in recipe.features.items()}
     if recipe.data.split.on is not None:
         columns["data.split.on"] = recipe.data.split.on
+    for name, feature in recipe.features.items():
+        if feature.expand > 1 and feature.missing == "drop":
+            what, hint = "an empty field has no id to expand", "use `missing: reserve`"
+            yield Problem(what, key=f"features.{name}.expand", hint=hint)
     for key, column in columns.items():
         if column not in categories:
             yield Problem(f'Criteo has no category column "{column}"', key=key, hint="they are C1 to C26")

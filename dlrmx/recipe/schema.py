@@ -166,6 +166,12 @@ class Feature(Settings):
     min_count: int = setting("a vocabulary leaves out values seen less often", 1, ge=1)
     separator: str | None = setting("splits a text field into several values", None, min_length=1)
     max_ids: int | None = setting("keep at most the first so many values", None, ge=1)
+    expand: int = setting(
+        "one id becomes so many: itself and others of its table, drawn evenly by a hash of it (uniform-v1, "
+        "as in MLPerf's multi-hot data)",
+        1,
+        ge=1,
+    )
     missing: Literal["reserve", "drop"] = setting(
         "a missing value takes a row of its own, or leaves the bag empty", "reserve"
     )

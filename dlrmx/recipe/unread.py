@@ -88,7 +88,7 @@ def _feature_reasons(recipe: Recipe, name: str, feature: Feature) -> Iterator[tu
     if isinstance(data, Synthetic):
         if feature.column != name:
             yield "column", "synthetic data has no columns"
-        for setting in ("ids", "min_count", "separator", "max_ids", "missing"):
+        for setting in ("ids", "min_count", "separator", "max_ids", "missing", "expand"):
             if _changed(feature, setting):
                 yield setting, "synthetic data is drawn, not read"
         return
@@ -99,6 +99,8 @@ def _feature_reasons(recipe: Recipe, name: str, feature: Feature) -> Iterator[tu
             if _changed(feature, setting):
                 yield setting, "a field of Criteo's layout is one value"
         return
+    if _changed(feature, "expand"):
+        yield "expand", "it is for Criteo's layout, where each field is one value"
     if feature.max_ids is not None and feature.separator is None and is_text(data):
         yield "max_ids", "without `separator` a field of a text file is one value"
 

@@ -43,6 +43,7 @@ def test_a_plain_one_is_fine() -> None:
         ({"features": {"C1": {"max_ids": 3}}}, "features.C1.max_ids", "has no effect"),
         ({"features": {"C1": {"weights": "w"}}}, "features.C1.weights", "has no effect"),
         ({"features": {"C1": {"min_count": 3}}}, "features.C1.min_count", "has no effect"),
+        ({"features": {"C1": {"expand": 3, "missing": "drop"}}}, "features.C1.expand", "no id to expand"),
     ],
 )
 def test_what_the_layout_lacks(sections: dict[str, Any], key: str, what: str) -> None:

@@ -22,6 +22,7 @@ SYNTHETIC = [
     (["features.item.min_count=2"], "features.item.min_count"),
     (['features.item.separator=","'], "features.item.separator"),
     (["features.item.max_ids=2"], "features.item.max_ids"),
+    (["features.item.expand=2"], "features.item.expand"),
     (["features.item.missing=drop"], "features.item.missing"),
     (["defaults.feature.max_ids=2"], "defaults.feature.max_ids"),
     (["tables.item.bad_ids=clamp"], "tables.item.bad_ids"),
@@ -46,6 +47,7 @@ def test_on_synthetic_data(problems: Any, overrides: list[str], key: str) -> Non
         (["defaults.feature={}", "features.user={min_count: 2}"], "features.user.min_count"),
         (["features.user.max_ids=3"], "features.user.max_ids"),
         (["tables.user.bad_ids=clamp"], "tables.user.bad_ids"),
+        (["features.user.expand=2"], "features.user.expand"),
         (["data.format=tsv", "data.files=[x]", "features.user.max_ids=3"], "features.user.max_ids"),
     ],
 )

@@ -1,0 +1,132 @@
+"""Criteo's layout at full speed: `dlrmx data prepare` on a generated file, beside a bare scan of it by pyarrow.
+
+    .venv/bin/python benchmarks/criteo.py [ROWS] [FOLDER]
+
+The file (5 million rows, 1.2 GB unless said otherwise) has the Kaggle set's cardinalities, capped at a million, and
+blanks at the rates of its public sample. It is made in FOLDER (default: a temporary one) and kept if it was there.
+Prints rows/s of the scan, and of preparation with hashed ids and with vocabularies; their ratios; the memory at peak.
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+import pyarrow.csv as csv
+from numpy.typing import NDArray
+
+DLRMX = str(Path(sys.executable).with_name("dlrmx"))
+CARDINALITIES = [
+    *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194),
+    *(27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572),
+]
+CAP = 1_000_000
+BLANKS = [
+    *(0.45, 0, 0.17, 0.175, 0.03, 0.255, 0.05, 0, 0.05, 0.45, 0.05, 0.785, 0.175),
+    *(0, 0, 0.045, 0.045, 0, 0.16, 0, 0, 0, 0, 0, 0.045, 0),
+    *(0, 0, 0.045, 0, 0, 0.41, 0.41, 0.045, 0.795, 0, 0.045, 0.41, 0.41),
+]
+BLOCK = 100_000
+
+
+def generate(path: Path, rows: int) -> None:
+    """Write the file: categories are skewed, integers heavy-tailed, a quarter of the labels 1."""
+    with path.open("wb") as file:
+        for first in range(0, rows, BLOCK):
+            random = np.random.default_rng(first)
+            file.write(_block(random, min(BLOCK, rows - first)))
+
+
+def _block(random: np.random.Generator, rows: int) -> bytes:
+    label = pa.array((random.random(rows) < 0.25).astype(np.int8)).cast(pa.string())
+    integers = [_texts((random.pareto(0.7, rows) * 3).astype(np.int64).clip(0, 90_000)) for _ in range(13)]
+    categories = [_hex(random, min(count, CAP), rows) for count in CARDINALITIES]
+    columns = [label]
+    for column, rate in zip([*integers, *categories], BLANKS, strict=True):
+        columns.append(compute.if_else(pa.array(random.random(rows) < rate), "", column))
+    lines = compute.binary_join_element_wise(*columns, "\t").to_pylist()
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _texts(numbers: NDArray[np.int64]) -> pa.Array:
+    return pa.array(numbers).cast(pa.string())
+
+
+def _hex(random: np.random.Generator, cardinality: int, rows: int) -> pa.Array:
+    """Values as 8 hexadecimal digits; the k-th most frequent of n is drawn with a density of about 1 / k ** (2 / 3)."""
+    ranks = (cardinality * random.random(rows) ** 3).astype(np.uint64)
+    values = (ranks * np.uint64(0x9E3779B1) + np.uint64(cardinality)) & np.uint64(0xFFFFFFFF)
+    nibbles = (values[:, None] >> np.arange(28, -1, -4, dtype=np.uint64)) & np.uint64(15)
+    text = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)[nibbles]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), rows, [None, pa.py_buffer(text.tobytes())]).cast(
+        pa.string()
+    )
+
+
+def scan(path: Path) -> float:
+    """Seconds in which pyarrow, on all cores, reads every field as text."""
+    began = time.perf_counter()
+    names = [str(number) for number in range(40)]
+    types = dict.fromkeys(names, pa.string())
+    with csv.open_csv(
+        path,
+        read_options=csv.ReadOptions(column_names=names, block_size=8 << 20),
+        parse_options=csv.ParseOptions(delimiter="\t"),
+        convert_options=csv.ConvertOptions(column_types=types),
+    ) as reader:
+        for _ in reader:
+            pass
+    return time.perf_counter() - began
+
+
+def recipe(path: Path, ids: str) -> str:
+    features = "".join(f"  C{number}: {{}}\n" for number in range(1, 27))
+    tables = "".join(f"  C{number}: {{rows: {min(count, CAP) + 2}}}\n" for number, count in enumerate(CARDINALITIES, 1))
+    return (
+        f"dlrmx: 1\ndata: {{kind: criteo, files: ['{path}']}}\n"
+        + "dense:\n"
+        + "".join(f"  I{number}: {{transform: log1p}}\n" for number in range(1, 14))
+        + f"defaults: {{feature: {{ids: {ids}}}, table: {{dim: 16}}}}\nfeatures:\n{features}tables:\n{tables}"
+        + "model: {kind: dlrm, bottom: [64, 16], top: [64, 1]}\n"
+        + "optimizer: {dense: {kind: sgd, lr: 0.1}, sparse: {kind: sgd, lr: 0.1}}\n"
+        + "train: {batch: 2048, stop: {epochs: 1}}\n"
+    )
+
+
+def prepare(path: Path, ids: str) -> tuple[float, int]:
+    """Seconds of `dlrmx data prepare`, and bytes resident at peak in the largest of its processes."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        file = Path(folder) / "speed.yaml"
+        file.write_text(recipe(path, ids))
+        began = time.perf_counter()
+        subprocess.run([DLRMX, "data", "prepare", str(file), "-s", f"cluster.root={folder}"], check=True)
+        seconds = time.perf_counter() - began
+    return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def main(rows: int, folder: Path) -> None:
+    path = folder / f"criteo-{rows}.tsv"
+    if not path.exists():
+        generate(path, rows)
+    print(f"{rows:,} rows, {path.stat().st_size / 1e9:.2f} GB, {len(os.sched_getaffinity(0))} cores")
+    scanned = scan(path)
+    print(f"scan by pyarrow {pa.__version__}: {scanned:.1f} s, {rows / scanned:,.0f} rows/s")
+    for ids in ("hash", "vocabulary"):
+        seconds, peak = prepare(path, ids)
+        rate = f"{rows / seconds:,.0f} rows/s, {scanned / seconds:.2f} of the scan's"
+        print(f"dlrmx data prepare, ids: {ids}: {seconds:.1f} s, {rate}; at most {peak / 2**30:.2f} GiB in a process")
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000
+    if len(sys.argv) > 2:
+        main(count, Path(sys.argv[2]))
+    else:
+        with tempfile.TemporaryDirectory() as made:
+            main(count, Path(made))

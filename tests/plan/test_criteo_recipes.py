@@ -1,0 +1,44 @@
+"""The shipped recipes for Criteo's sets: their sizes are those of their sources, and plans exist."""
+
+import pytest
+
+import dlrmx_recipes
+from dlrmx.plan.memory import rank_memory
+from dlrmx.plan.planner import make_plan
+from dlrmx.recipe.load import load_recipe
+from dlrmx.recipe.schema import Recipe
+
+SIZES = {  # rows of all tables and parameters of one row, as published
+    "criteo_kaggle": (33_762_577, 16),
+    "mlperf_dcnv2": (204_184_588, 128),
+}
+# Ranks, and GiB of each.
+CLUSTERS = {"criteo_kaggle": (2, 4), "criteo_terabyte": (4, 8), "mlperf_dcnv2": (8, 40)}
+
+
+def shipped(name: str) -> Recipe:
+    return load_recipe(dlrmx_recipes.shipped()[name]).recipe
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_tables_are_as_published(name: str) -> None:
+    recipe = shipped(name)
+    rows, dim = SIZES[name]
+    # Two reserved rows in a vocabulary, one in a table of remainders.
+    reserved = {table: 1 if recipe.features[table].ids == "modulo" else 2 for table in recipe.tables}
+    assert sum(table.rows - reserved[key] for key, table in recipe.tables.items()) == rows
+    assert {table.dim for table in recipe.tables.values()} == {dim}
+    assert list(recipe.features) == list(recipe.tables) == [f"C{n}" for n in range(1, 27)]
+    assert list(recipe.dense) == [f"I{n}" for n in range(1, 14)]
+
+
+def test_mlperf_looks_up_214_ids_a_row() -> None:
+    assert sum(feature.expand for feature in shipped("mlperf_dcnv2").features.values()) == 214
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_plan_exists(name: str) -> None:
+    recipe = shipped(name)
+    world, gib = CLUSTERS[name]
+    plan = make_plan(recipe, world=world, memory_bytes=gib << 30)
+    assert max(rank.total_bytes for rank in rank_memory(plan, recipe)) <= gib << 30
