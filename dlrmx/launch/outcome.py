@@ -42,7 +42,8 @@ def note_silent_death(attempt: AttemptPaths, end: AgentEnd, grace_s: float) -> N
         return
     table = [Worker(int(rank), int(pid), NOT_SEEN) for rank, _, pid in EXIT_CODE.findall(_tail(attempt.node_log(0)))]
     seen = {worker.pid for worker in end.gone}
-    dead = [*end.gone, *(worker for worker in table if worker.pid not in seen)]
+    # Who was never seen alive was dead before those that were.
+    dead = [*(worker for worker in table if worker.pid not in seen), *end.gone]
     silent = [worker for worker in dead if worker.pid not in failed]
     step = last_step(attempt)
     if end.ended == "grace_over":

@@ -71,6 +71,12 @@ def test_a_worker_that_nobody_saw_is_found_in_the_table(attempt: AttemptPaths) -
     assert failures(attempt, worker(0)) == [(0, "told"), (1, "SIGSEGV")]
 
 
+def test_a_worker_that_nobody_saw_died_before_those_that_were_seen(attempt: AttemptPaths) -> None:
+    """The other one was silent, too: it was still starting, and was ended because its peer was dead."""
+    attempt.node_log(0).write_text(TABLE.format(code=-9))
+    assert failures(attempt, worker(0), ended="worker_died") == [(1, "killed")]
+
+
 def test_without_a_table_a_silent_worker_was_killed(attempt: AttemptPaths) -> None:
     append_event(attempt, "begin", step=4)
     append_record(attempt, kind="step", step=7)
