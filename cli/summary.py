@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dlrmx.runs.state import RunState
 
 LOG_LINES = 15
+CHANCE = 0.005
 # What torch.distributed.run says of a worker that failed: its own traceback and table follow, and tell nothing more.
 AGENT_SPEAKS = "] failed (exitcode: "
 
@@ -48,6 +49,7 @@ def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any
     if evaluation:
         split, step = evaluation["split"], evaluation["step"]
         lines.append(f"evaluation   {split} at step {step:,}: {evaluation_text(evaluation)}")
+        lines.extend(_at_chance(evaluation))
     lines.append(f"checkpoint   {_checkpoint(run, state)}")
     lines.append(f"path         {state.dir}")
     lines.append(f"next         {'  |  '.join(_next(state))}")
@@ -59,9 +61,18 @@ def done_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] 
     lines = [f"{state.name} is done at step {state.step or 0:,}"]
     if evaluation:
         lines.append(f"{evaluation['split']}: {evaluation_text(evaluation)}")
+        lines.extend(_at_chance(evaluation))
     if state.checkpoint is not None:
         lines.append(f"checkpoint: {_checkpoint(run, state)}")
     return "\n".join([*lines, "next:", *(f"  {command}" for command in _next(state))])
+
+
+def _at_chance(evaluation: Mapping[str, Any]) -> list[str]:
+    """A warning where nothing was learned: a loss that looks well may hide it (constant predictions have AUC 0.5)."""
+    auc = evaluation.get("auc")
+    if auc is None or abs(auc - 0.5) > CHANCE:
+        return []
+    return ["warning: this AUC is that of chance: look at the labels and features, and try other learning rates"]
 
 
 def stopped_text(state: "RunState") -> str:

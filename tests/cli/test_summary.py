@@ -1,5 +1,7 @@
 """What is said of a run at rest."""
 
+import pytest
+
 from dlrmx.runs.events import append_event
 from dlrmx.runs.state import run_state
 from dlrmx_cli.summary import done_text, failure_text, run_row, status_text, stopped_text
@@ -18,6 +20,14 @@ def test_a_finished_run_shows_its_quality_its_checkpoint_and_what_comes_next(mak
         str(run.checkpoint(20)), "dlrmx report clicks-1", "dlrmx evaluate clicks-1",
     ):  # fmt: skip
         assert words in text, words
+
+
+@pytest.mark.parametrize(("auc", "warned"), [(0.5, True), (0.504, True), (0.496, True), (0.51, False), (None, False)])
+def test_an_auc_of_chance_is_not_passed_over(make_run: MakeRun, auc: float | None, warned: bool) -> None:
+    run = make_run("done", {"event": "finished", "step": 20})
+    evaluation = {**EVALUATION, "auc": auc}
+    for text in (done_text(run, run_state(run), evaluation), status_text(run, run_state(run), evaluation)):
+        assert ("this AUC is that of chance" in text) == warned
 
 
 def test_a_failure_begins_with_its_first_cause(make_run: MakeRun) -> None:
