@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlrmx.errors import InputError
+from dlrmx.errors import InputError, Problem
 from dlrmx.units import format_bytes, format_count, format_metric
 
 from . import options, runs
@@ -81,6 +81,16 @@ def prune_checkpoints(
     else:
         lines = [*(f"kept     {path}" for path in pruned.kept), *(f"removed  {path}" for path in pruned.removed)]
         print_result("\n".join([*lines, *(f"FAILED   {failure}" for failure in pruned.failed)]))
+
+
+def find_good_checkpoint(target: str) -> Path:
+    """As `find_checkpoint`, read to its last byte: InputError names what is damaged."""
+    from dlrmx.checkpoint.verify import problems
+
+    path = find_checkpoint(target)
+    if wrong := problems(path):
+        raise InputError([Problem(f"{path}: the checkpoint is damaged; nothing was started"), *map(Problem, wrong)])
+    return path
 
 
 def find_checkpoint(target: str) -> Path:

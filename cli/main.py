@@ -51,6 +51,8 @@ class _Verbs(TyperGroup):
 
 def _os_error_text(error: OSError) -> str:
     """One line for what the system refused (full disk, permissions), and a way out."""
+    if isinstance(error, FileNotFoundError) and not error.filename:
+        return "the shell's folder no longer exists\n    Change into another folder, then try again."
     what = error.strerror or str(error)
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{what}\n    Check the path, its permissions and the free space, then try again."

@@ -32,7 +32,8 @@ def say_error(text: str) -> None:
 
 
 def stderr_is_terminal() -> bool:
-    return sys.stderr.isatty()
+    """False also where stderr is closed (`2>&-`): then there is none."""
+    return bool(sys.stderr) and sys.stderr.isatty()
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> str:

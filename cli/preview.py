@@ -35,6 +35,8 @@ def check(
     loaded = start.load(recipe, set_, cluster, nodes)
     if data:
         start.check_data(loaded)
+    elif loaded.recipe.sharding.plan != "auto":
+        start.plan(loaded, None)
     if json:
         print_json(recipe=str(loaded.source), ok=True, **_facts(loaded), notes=notes(loaded.recipe))
     else:

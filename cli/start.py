@@ -1,6 +1,8 @@
 """From a recipe to a job that can be submitted: load, prepare, plan, spec. Nothing is started here."""
 
 import json
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +38,9 @@ def _with_weights(loaded: "Loaded") -> "Loaded":
     train = loaded.recipe.train
     if train.init_from is None:
         return loaded
-    from .checkpoints import find_checkpoint
+    from .checkpoints import find_good_checkpoint
 
-    path = find_checkpoint(train.init_from).absolute()
+    path = find_good_checkpoint(train.init_from).absolute()
     found = train.model_copy(update={"init_from": str(path)})
     return replace(loaded, recipe=loaded.recipe.model_copy(update={"train": found}))
 
@@ -65,10 +67,14 @@ def prepare(loaded: "Loaded", view: View) -> Path:
 
 
 def prepared(loaded: "Loaded") -> Path | None:
-    """The prepared data; None where they are not there yet."""
+    """The prepared data; None where they are not there yet, or the files that they come from are elsewhere."""
+    from dlrmx.data.files import NoSuchFiles
     from dlrmx.data.prepare import prepared_path
 
-    path = prepared_path(loaded.recipe, root_of(loaded))
+    try:
+        path = prepared_path(loaded.recipe, root_of(loaded))
+    except NoSuchFiles:
+        return None
     return path if path.is_dir() else None
 
 
@@ -89,10 +95,28 @@ def plan(loaded: "Loaded", data: Path | None) -> "Plan":
 
 def prepare_and_plan(loaded: "Loaded", view: View) -> "Plan":
     """Prepare the data where they are not there, and plan with their facts."""
+    _check_python(loaded)
+    if prepared(loaded) is None:
+        _check_ahead(loaded)
     view.show({"event": "phase", "phase": "prepare"})
     path = prepare(loaded, view)
     view.show({"event": "phase", "phase": "plan"})
     return plan(loaded, path)
+
+
+def _check_ahead(loaded: "Loaded") -> None:
+    """Raises InputError for what no data could mend, before hours go into them: a bad plan file, too large tables."""
+    least = loaded.recipe.train.model_copy(update={"batch": 1})
+    try:
+        plan(replace(loaded, recipe=loaded.recipe.model_copy(update={"train": least})), None)
+    except InputError:
+        plan(loaded, None)  # its numbers are the ones to tell
+
+
+def _check_python(loaded: "Loaded") -> None:
+    python = loaded.profile.python
+    if python is not None and shutil.which(os.path.expanduser(python)) is None:
+        raise InputError([Problem(f"{python} is no program that can be run here", key="cluster.python")])
 
 
 def check_data(loaded: "Loaded") -> None:

@@ -63,6 +63,6 @@ def evaluate(
     """Evaluate a checkpoint on a split, as a run of its own."""
     from . import attached, checkpoints, start
 
-    path = checkpoints.find_checkpoint(target)
+    path = checkpoints.find_good_checkpoint(target)
     loaded = start.load_for_checkpoint(path)
     raise typer.Exit(attached.evaluate(loaded, path, split, json=json))

@@ -15,6 +15,7 @@ from dlrmx.launch.job import JobSpec
 from dlrmx.launch.stopping import StopRequested
 from dlrmx.plan.shards import Plan
 from dlrmx.recipe.clusters import Profile, rank_memory_bytes, world_size
+from dlrmx.recipe.fingerprint import fingerprint
 from dlrmx.recipe.load import read_frozen
 from dlrmx.recipe.schema import Recipe
 from dlrmx.runs.events import append_event
@@ -48,7 +49,7 @@ def write_inputs(
         hint = "it was made from other data, on a machine of another size, or by another dlrmx: submit again"
         raise InputError(f"the plan here is {plan.hash}, the job asks for {spec.plan_hash}", hint=hint)
     write_aside(attempt.plan, plan.to_json())
-    checkpoint = _checkpoint(spec, attempt)
+    checkpoint = _checkpoint(spec, recipe, attempt)
     job = {
         "version": 1,
         "dlrmx": __version__,
@@ -92,7 +93,7 @@ def _prepare(recipe: Recipe, root: Path, attempt: AttemptPaths, stop_asked: Call
     return prepare(recipe, root, progress=progress)
 
 
-def _checkpoint(spec: JobSpec, attempt: AttemptPaths) -> Path | None:
+def _checkpoint(spec: JobSpec, recipe: Recipe, attempt: AttemptPaths) -> Path | None:
     """What to start from: the one asked for, else the newest good one; None to start at step 0."""
     from dlrmx.checkpoint.retain import newest_good
 
@@ -106,7 +107,17 @@ def _checkpoint(spec: JobSpec, attempt: AttemptPaths) -> Path | None:
     if newest is None and reasons:
         hint = "`dlrmx train` starts a new run; this one is left as it is"
         raise InputError(f"no checkpoint of run {run.name} is good:\n" + "\n".join(reasons), hint=hint)
+    if newest is not None:
+        _refuse_stranger(newest, recipe)
     return newest
+
+
+def _refuse_stranger(checkpoint: Path, recipe: Recipe) -> None:
+    """Another recipe's checkpoint may have the same tensors, and another meaning."""
+    theirs, ours = read_manifest(checkpoint).state.get("fingerprint"), fingerprint(recipe)
+    if theirs not in (None, ours):
+        hint = f"move it away; to start from its weights: dlrmx train RECIPE -s train.init_from={checkpoint}"
+        raise InputError(f"{checkpoint}: was written by another recipe ({theirs}, not {ours})", hint=hint)
 
 
 def _go_back(run: RunPaths, step: int, attempt: AttemptPaths) -> None:

@@ -83,8 +83,9 @@ def cancel(run: RunPaths) -> None:
 
 
 def _runner() -> Runner:
-    # torchx turns every TORCHX_* variable into an argument of each scheduler, and fails on TORCHX_SESSION_NAME.
-    for name in [name for name in os.environ if name.startswith("TORCHX_")]:
+    # torchx turns every TORCHX_* variable into an argument of each scheduler, and fails on TORCHX_SESSION_NAME; a file
+    # that TORCHXCONFIG names may be gone.
+    for name in [name for name in os.environ if name.startswith("TORCHX")]:
         del os.environ[name]
     return Runner("dlrmx", {"local": local_scheduler})
 

@@ -159,6 +159,8 @@ def _merge(raw: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rules(profile: Profile) -> Iterator[Problem]:
+    if not _is_utf8(_absolute(profile.root)):
+        yield Problem("its path is not UTF-8 text", key="root", hint="-s cluster.root=/another/folder")
     if profile.nodes > 1:
         yield Problem(
             f"must be 1, not {profile.nodes}: local is this machine", key="nodes", hint="raise workers_per_node"
@@ -183,6 +185,14 @@ def _origin(key: str, name: str, raw: Any, document: Document, overrides: Docume
     if key.split(".")[0] not in raw:
         return "default"
     return f"recipe {place_of(key, document.places)}" if name == "inline" else f"profile {name}"
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _absolute(root: str) -> str:

@@ -29,7 +29,7 @@ def register(run: RunPaths) -> None:
     entry = json.dumps({"dir": path, "time": time.time()}) + "\n"
     with suppress(OSError):
         registry_dir().mkdir(parents=True, exist_ok=True)
-        write_aside(registry_dir() / f"{hashlib.sha256(path.encode()).hexdigest()[:24]}.json", entry)
+        write_aside(registry_dir() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:24]}.json", entry)
 
 
 def all_runs(root: Path | None = None) -> list[RunPaths]:

@@ -10,6 +10,7 @@ import pytest
 from dlrmx import __version__
 from dlrmx.errors import ClusterError, DlrmxError, InputError, UnknownRun
 from dlrmx_cli import runs
+from dlrmx_cli.output import stderr_is_terminal
 from scripted import Dlrmx, MakeRun
 
 PROGRAM = str(Path(sys.executable).with_name("dlrmx"))
@@ -102,6 +103,20 @@ def test_our_own_bugs_are_not_hidden(dlrmx: Dlrmx, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(runs, "find", fail)
     assert isinstance(dlrmx("status").exception, AssertionError)
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"cd '{gone}' && rmdir '{gone}' && '{PROGRAM}' runs"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "the shell's folder no longer exists" in done.stderr
+
+
+def test_closed_outputs_are_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not stderr_is_terminal()
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

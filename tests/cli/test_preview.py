@@ -27,6 +27,12 @@ def test_check_tells_what_may_surprise(dlrmx: Dlrmx, recipe_file: Path) -> None:
     assert json.loads(dlrmx("check", recipe_file, "--json").stdout)["notes"] == []
 
 
+def test_check_reads_the_plan_file(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    done = dlrmx("check", recipe_file, "-s", "sharding.plan=gone.json")
+    assert done.exit_code == 2
+    assert "gone.json: cannot read the plan" in done.stderr
+
+
 def test_check_names_all_problems_at_once(dlrmx: Dlrmx, recipe_file: Path) -> None:
     recipe_file.write_text(recipe_file.read_text().replace("dim: 8}, tags", "dim: 7}, tags").replace("batch", "bacth"))
     done = dlrmx("check", recipe_file)

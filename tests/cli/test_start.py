@@ -112,6 +112,33 @@ def test_a_checkpoint_knows_its_recipe_by_its_run(make_run: MakeRun, tmp_path: P
         start.load_for_checkpoint(stray)
 
 
+def test_evaluate_and_init_from_refuse_a_damaged_checkpoint(dlrmx: Dlrmx, make_run: MakeRun, recipe_file: Path) -> None:
+    path = save_checkpoint(make_run("done"), 20)
+    damage(path)
+    for words in (("evaluate", path), ("train", recipe_file, "-s", f"train.init_from={path}")):
+        done = dlrmx(*words)
+        assert done.exit_code == 2
+        assert "is damaged; nothing was started" in done.stderr
+    assert not list(Path("runs").glob("*-2")) + list(Path("runs").glob("*evaluation*"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("cluster.python=/no/such/python", "cluster.python: /no/such/python is no program"),
+        ("sharding.plan=gone.json", "cannot read the plan"),
+        ("cluster.memory_gib=1e-6", "memory: "),
+    ],
+)
+def test_what_no_data_could_mend_is_refused_before_they_are_prepared(
+    setting: str, message: str, dlrmx: Dlrmx, recipe_file: Path
+) -> None:
+    done = dlrmx("train", recipe_file, "-s", setting)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not Path("runs").exists()
+
+
 def test_resume_refuses_before_anything_starts(dlrmx: Dlrmx, make_run: MakeRun) -> None:
     run = make_run("done")
     before = sorted(path for path in run.dir.rglob("*"))

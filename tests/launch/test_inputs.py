@@ -64,6 +64,14 @@ def test_the_newest_good_checkpoint_is_taken(job: FakeJob) -> None:
     assert (given["checkpoint"], given["from_step"]) == (str(good), 20)
 
 
+def test_another_recipes_checkpoint_is_refused(job: FakeJob) -> None:
+    path = job.run.checkpoint(10)
+    path.mkdir(parents=True)
+    write_manifest(path, CheckpointManifest(10, 1, {"step": 10, "fingerprint": "0" * 12}, {}, {}))
+    with pytest.raises(InputError, match="was written by another recipe"):
+        give(job)
+
+
 def test_going_back_sets_later_ones_aside_once(job: FakeJob) -> None:
     first, later = save(job, 10), save(job, 20)
     back = job.again(resume={"from_step": 10, "after_attempt": 0})

@@ -97,6 +97,7 @@ def test_a_job_can_be_killed_before_it_has_saved(tmp_path: Path) -> None:
 def test_the_printed_job_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = make_job(tmp_path, {"steps": 3, "note": 'it\'s $HOME, "quoted"\nä'}, settings=["cluster.workers_per_node=1"])
     monkeypatch.setenv("TORCHX_SESSION_NAME", "broken")
+    monkeypatch.setenv("TORCHXCONFIG", str(tmp_path / "gone"))
     before = sorted(path for path in tmp_path.rglob("*"))
     text = dry_run_text(job.spec, job.profile)
     assert sorted(path for path in tmp_path.rglob("*")) == before, "nothing is written"

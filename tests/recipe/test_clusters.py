@@ -91,6 +91,16 @@ def test_problems_are_keyed_below_cluster(example: Path, override: str, key: str
     assert message in str(caught.value)
 
 
+def test_a_root_that_is_not_utf8_is_refused(example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = os.fsencode(tmp_path) + b"/b\xff"
+    os.mkdir(folder)
+    monkeypatch.chdir(os.fsdecode(folder))
+    with pytest.raises(InputError) as caught:
+        load_recipe(example)
+    assert [problem.key for problem in caught.value.problems] == ["cluster.root"]
+    assert "not UTF-8" in str(caught.value)
+
+
 def test_problems_of_profile_and_recipe_come_together_each_with_its_file(example: Path, elsewhere: Path) -> None:
     write(elsewhere / "clusters/big.yaml", "nodes: 2\nnodes: 3\nworker: 4\n")
     with pytest.raises(InputError) as caught:
