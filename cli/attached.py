@@ -43,10 +43,13 @@ def evaluate(loaded: "Loaded", checkpoint: Path, split: str, *, json: bool) -> i
     """Evaluate a checkpoint, in a run of its own."""
     from dlrmx.recipe.fingerprint import fingerprint
     from dlrmx.runs.claim import create_run
+    from dlrmx.runs.run_file import update_run
 
     with open_view() as view:
         planned = start.prepare_and_plan(loaded, view)
         run = create_run(start.root_of(loaded), f"{loaded.recipe.name}-evaluation", None, fingerprint(loaded.recipe))
+        update_run(run, evaluates=str(checkpoint))
+        view.note(f"evaluating {checkpoint}")
         asked = {"checkpoint": str(checkpoint), "split": split}
         code = _attend(run, start.job(loaded, run.name, planned=planned, evaluate=asked), loaded, view, detach=False)
     return _tell(run, code, json=json)
@@ -94,13 +97,14 @@ def _tell(run: "RunPaths", code: int | None, *, json: bool) -> int:
     """Say how the run ended, as its files have it. Returns the exit code of the command."""
     from dlrmx.runs.state import run_state
 
+    from .runs import words_for
     from .summary import done_text, failure_text, newest_evaluation, state_json, stopped_text
 
     state = run_state(run)
     if json:
         print_json(**state_json(state), evaluation=newest_evaluation(run))
     if code is None:
-        say(f"accepted; follow it with: dlrmx watch {run.name}")
+        say(f"accepted; follow it with: dlrmx watch {words_for(run)}")
         if not json:
             print_result(run.name)
     elif code == DONE and not json:
@@ -108,7 +112,7 @@ def _tell(run: "RunPaths", code: int | None, *, json: bool) -> int:
     elif code in (STOPPED, KILLED):
         say(stopped_text(state) if code == STOPPED else f"killed; {stopped_text(state)}")
     elif code != DONE and state.state in ("running", "stopping"):  # ours was refused: somebody else's came first
-        say_error(f"run {run.name} is running already\n    follow it with: dlrmx watch {run.name}")
+        say_error(f"run {run.name} is running already\n    follow it with: dlrmx watch {words_for(run)}")
     elif code != DONE:
         say_error(failure_text(run, state))
     return FAILED if code is not None and code < 0 else code or DONE

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlrmx.errors import InputError, Problem
+from dlrmx.errors import MOST_SHOWN, InputError, Problem
 from dlrmx.units import format_bytes, format_count, format_metric
 
 from . import options, runs
-from .output import pairs, print_json, print_result, table
+from .output import pairs, print_json, print_result, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,7 +94,7 @@ def find_good_checkpoint(target: str) -> Path:
 
 
 def find_checkpoint(target: str) -> Path:
-    """The checkpoint directory that the words mean: its path, or a run's newest good one."""
+    """The checkpoint directory that the words mean: its path, or a run's newest good one; newer damage is told."""
     from dlrmx.checkpoint.manifest import MANIFEST
     from dlrmx.checkpoint.retain import newest_good
 
@@ -105,7 +105,14 @@ def find_checkpoint(target: str) -> Path:
     good, reasons = newest_good(run)
     if good is None:
         raise InputError("\n".join([f"no good checkpoint in {run.dir}", *reasons]))
+    say_passed_over(reasons)
     return good
+
+
+def say_passed_over(reasons: list[str]) -> None:
+    """Tell why newer checkpoints than the one that is taken do not count."""
+    for reason in reasons[:MOST_SHOWN]:
+        say(f"passed over: {reason}")
 
 
 def _checkpoints_of(target: str) -> list[Path]:

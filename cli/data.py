@@ -44,8 +44,26 @@ def show_data(
     if json:
         print_json(path=str(path), **_manifest_json(manifest))
     else:
-        parts = [str(path), _splits(manifest), _features(manifest), *bad_lines(manifest)]
+        notes = ["\n".join(f"note    {line}" for line in full_tables(manifest))] if full_tables(manifest) else []
+        parts = [str(path), _splits(manifest), _features(manifest), *notes, *bad_lines(manifest)]
         print_result("\n\n".join(parts))
+
+
+def splits_text(manifest: "Manifest") -> str:
+    """The splits on one line."""
+    train = manifest.splits["train"]
+    rows = ", ".join(f"{split.rows:,} {name}" for name, split in manifest.splits.items())
+    return f"{rows} rows; label mean {format_metric(train.label_mean)}"
+
+
+def full_tables(manifest: "Manifest") -> list[str]:
+    """The features whose vocabulary did not fit its table: without a word they would only learn worse."""
+    return [
+        f"{name}: table {facts.table} is full: {facts.overflow:,} values of its vocabulary have no row "
+        f"({facts.unseen:,} look-ups take that of unseen values); give it more rows, or {name} a min_count"
+        for name, facts in manifest.features.items()
+        if facts.overflow
+    ]
 
 
 def bad_lines(manifest: "Manifest") -> list[str]:
@@ -66,26 +84,24 @@ def _places(head: str, places: list[str]) -> str:
 
 
 def _splits(manifest: "Manifest") -> str:
-    rows = [
-        [
-            name,
-            f"{split.rows:,}",
-            format_metric(split.label_mean),
-            "" if split.optimum_ne is None else format_metric(split.optimum_ne),
-        ]
-        for name, split in manifest.splits.items()
-    ]
-    return table(["split", "rows", "label mean", "optimum NE"], rows, right=["rows", "label mean", "optimum NE"])
+    header = ["split", "rows", "label mean"]
+    rows = [[name, f"{split.rows:,}", format_metric(split.label_mean)] for name, split in manifest.splits.items()]
+    if any(split.optimum_ne is not None for split in manifest.splits.values()):
+        header.append("optimum NE")
+        for row, split in zip(rows, manifest.splits.values(), strict=True):
+            row.append("" if split.optimum_ne is None else format_metric(split.optimum_ne))
+    return table(header, rows, right=header[1:])
 
 
 def _features(manifest: "Manifest") -> str:
-    header = ["feature", "mean ids", "max ids", "distinct", "missing", "unseen", "bad"]
+    header = ["feature", "mean ids", "max ids", "rows used", "missing", "unseen", "bad"]
     rows = [
         [
             name,
             f"{facts.mean_pooling:.2f}",
             str(facts.max_pooling),
-            *(format_count(count) for count in (facts.distinct, facts.missing, facts.unseen, facts.bad)),
+            f"{format_count(facts.distinct)} of {format_count(facts.rows)}",
+            *(format_count(count) for count in (facts.missing, facts.unseen, facts.bad)),
         ]
         for name, facts in manifest.features.items()
     ]

@@ -126,6 +126,7 @@ def watch_run(run: "RunPaths") -> None:
 
     first = max((attempt.number for attempt in run.attempts()), default=1)
     with open_view() as view:
+        view.note(f"run {run.name} in {run.dir}")
 
         def detach(_: int) -> bool:
             view.note(f"detached; {run.name} goes on")

@@ -103,6 +103,7 @@ class TerminalView:
         self._live.console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
+        self._live.transient = not self._progress.record  # the last numbers stay; a row of phases would tell nothing
         self._live.stop()
 
     def _render(self) -> "RenderableType":
@@ -110,17 +111,17 @@ class TerminalView:
 
 
 def render(progress: Progress) -> "RenderableType":
-    """The live display: phases, bar with ETA, then speed, quality and cost of the newest record."""
+    """The live display: phases, then quality, speed and cost of the newest record, then the bar with the time left."""
     from rich.console import Group
     from rich.text import Text
 
     lines: list[RenderableType] = [_phase_line(progress)]
     if progress.doing:
         lines.append(Text(f"  {progress.doing}"))
-    if progress.total_steps:
-        lines.append(_bar_line(progress, progress.total_steps))
     if progress.record:
         lines.extend(Text(f"  {text}", overflow="ellipsis", no_wrap=True) for text in record_texts(progress.record))
+    if progress.total_steps:  # last, as it is short: the ^C that a terminal writes behind a full line tears the display
+        lines.append(_bar_line(progress, progress.total_steps))
     if progress.saves_failed:
         lines.append(Text(f"  {progress.saves_failed} saves failed; see `dlrmx status`", style="red"))
     return Group(*lines)
@@ -133,7 +134,7 @@ def _phase_line(progress: Progress) -> "RenderableType":
     for phase in PHASES:
         line.append(f" {phase} ", style="bold reverse" if phase == progress.phase else "dim")
     if progress.stopping:
-        line.append("  stopping: saving first; Ctrl-C again kills", style="yellow")
+        line.append("  stopping: saving first", style="yellow")
     return line
 
 
@@ -153,15 +154,16 @@ def _bar_line(progress: Progress, total_steps: int) -> "RenderableType":
 
 
 def record_texts(record: Entry) -> list[str]:
-    """A step's record in two lines: quality and speed, then rates and costs."""
+    """A step's record in three lines: quality and speed, rates and memory, bytes exchanged."""
     loss, ne, auc = (format_metric(record.get(key)) for key in ("loss", "ne", "auc"))
     sent = record.get("bytes") or {}
     kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sent.items())
     lr = f"lr {format_rate(record.get('lr_dense'))} dense, {format_rate(record.get('lr_sparse'))} sparse"
-    memory = f"memory {format_bytes(record.get('rss_bytes') or 0)} a rank"
+    memory = f"process memory {format_bytes(record.get('rss_bytes') or 0)} a rank"
     return [
         f"loss {loss}  NE {ne}  AUC {auc}  {format_count(record['samples_per_s'])} samples/s",
-        f"{lr}  {memory}  exchange {format_bytes(sum(sent.values()))} a step and rank ({kinds})",
+        f"{lr}  {memory}",
+        f"exchange {format_bytes(sum(sent.values()))} a step and rank: {kinds}",
     ]
 
 
@@ -177,12 +179,19 @@ def entry_line(entry: Entry, progress: Progress) -> str:
             return f"saved step {entry['step']:,} ({size} in {seconds})"
         case "save_failed":
             return f"save of step {entry['step']:,} failed: {entry['reason']}"
+        case "begin" if entry["step"]:
+            return f"going on from step {entry['step']:,}"
         case "stop_requested":
-            return "stop requested: saving, then stopping"
-        case "failed" if entry.get("primary"):
+            return "stop requested"
+        case "failed" if entry.get("primary") and _is_news(entry, progress.failure):
             return _failure_line(entry)
         case _:
             return ""
+
+
+def _is_news(failure: Entry, first: Entry) -> bool:
+    """What fails on every rank alike is told once."""
+    return failure is first or failure.get("message") != first.get("message")
 
 
 def _failure_line(entry: Entry) -> str:

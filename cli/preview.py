@@ -31,18 +31,18 @@ def check(
     from dlrmx.recipe.rules import notes
 
     from . import start
+    from .data import full_tables, splits_text
 
     loaded = start.load(recipe, set_, cluster, nodes)
-    if data:
-        start.check_data(loaded)
-    elif loaded.recipe.sharding.plan != "auto":
+    manifest = start.check_data(loaded) if data else None
+    told = [*notes(loaded.recipe), *(full_tables(manifest) if manifest else start.missing_files(loaded))]
+    if manifest is None and loaded.recipe.sharding.plan != "auto":
         start.plan(loaded, None)
     if json:
-        print_json(recipe=str(loaded.source), ok=True, **_facts(loaded), notes=notes(loaded.recipe))
+        print_json(recipe=str(loaded.source), ok=True, **_facts(loaded), notes=told)
     else:
-        print_result(
-            "\n".join([f"{loaded.source}: ok", _facts_text(loaded), *map("note    {}".format, notes(loaded.recipe))])
-        )
+        facts = _facts_text(loaded, splits_text(manifest) if manifest else None)
+        print_result("\n".join([f"{loaded.source}: ok", facts, *map("note    {}".format, told)]))
 
 
 def plan(
@@ -63,6 +63,8 @@ def plan(
     from . import start
 
     loaded = start.load(recipe, set_, cluster, nodes)
+    for note in start.missing_files(loaded):
+        say(f"note: {note}; planned from what the recipe says")
     planned = start.plan(loaded, start.prepared(loaded))
     memory = rank_memory(planned, loaded.recipe)
     if out:
@@ -71,7 +73,7 @@ def plan(
     if json:
         print_json(plan=json_module.loads(planned.to_json()), hash=planned.hash, ranks=[_rank_json(m) for m in memory])
     else:
-        print_result("\n\n".join([_placement(planned, loaded), _ranks(memory), *planned.notes]))
+        print_result("\n\n".join([_placement(planned, loaded), _ranks(memory, loaded), *planned.notes]))
 
 
 def _facts(loaded: "Loaded") -> dict[str, Any]:
@@ -94,10 +96,11 @@ def _facts(loaded: "Loaded") -> dict[str, Any]:
     }
 
 
-def _facts_text(loaded: "Loaded") -> str:
+def _facts_text(loaded: "Loaded", splits: str | None) -> str:
     facts = _facts(loaded)
     return pairs(
         {
+            **({} if splits is None else {"data": splits}),
             "model": f"{facts['model']} on {facts['data']} data",
             "tables": f"{facts['tables']} with {format_count(facts['rows'])} rows, for {facts['features']} features",
             "bytes": f"{format_bytes(facts['bytes'])} of tables and their optimizer state",
@@ -141,8 +144,16 @@ def _ranges(ranks: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _ranks(memory: "list[RankMemory]") -> str:
-    return bars({f"rank {rank}": (use.total_bytes, _memory_text(use)) for rank, use in enumerate(memory)})
+def _ranks(memory: "list[RankMemory]", loaded: "Loaded") -> str:
+    """Bars beside the fullest rank's, then what each could hold: full bars are no full memory."""
+    from dlrmx.recipe.clusters import rank_memory_bytes
+
+    reserve = loaded.recipe.sharding.reserve
+    usable = int(rank_memory_bytes(loaded.profile) * (1 - reserve))
+    shown = bars({f"rank {rank}": (use.total_bytes, _memory_text(use)) for rank, use in enumerate(memory)})
+    return (
+        f"{shown}\na rank may fill {format_bytes(usable)}; {reserve:.0%} of its memory is kept free (sharding.reserve)"
+    )
 
 
 def _memory_text(use: "RankMemory") -> str:

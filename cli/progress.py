@@ -24,6 +24,7 @@ class Progress:
     saves_failed: int = 0
     stopping: bool = False
     ms_per_step: float | None = None
+    failure: Entry = field(default_factory=dict)
 
     @property
     def seconds_left(self) -> float | None:
@@ -59,6 +60,8 @@ def _fold_event(progress: Progress, entry: Entry) -> Progress:
             return replace(progress, saves_failed=progress.saves_failed + 1)
         case "stop_requested":
             return replace(progress, stopping=True)
+        case "failed" if entry.get("primary") and not progress.failure:
+            return replace(progress, failure=entry)
         case _:
             return progress
 

@@ -94,7 +94,7 @@ def cancel(run: options.Run = None) -> None:
 
     paths = find(run)
     cancel_run(paths)
-    say(f"{paths.name} saves and stops; follow it with: dlrmx watch {paths.name}")
+    say(f"{paths.name} saves and stops; follow it with: dlrmx watch {words_for(paths)}")
 
 
 def find(run: str | None) -> "RunPaths":
@@ -106,6 +106,16 @@ def find(run: str | None) -> "RunPaths":
     if run is not None and RunPaths(root / run).run.is_file():
         return RunPaths(root / run)
     return find_run(run, root)
+
+
+def words_for(run: "RunPaths") -> str:
+    """What to call the run in a command given here: its name, or its path where the name means another or several."""
+    from dlrmx.errors import DlrmxError
+
+    try:
+        return run.name if find(run.name).dir == run.dir else str(run.dir)
+    except DlrmxError:
+        return str(run.dir)
 
 
 def _state_or_word(run: "RunPaths") -> "RunState | None":

@@ -14,6 +14,7 @@ from .live import View, open_view
 from .output import say
 
 if TYPE_CHECKING:
+    from dlrmx.data.manifest import Manifest
     from dlrmx.launch.job import JobSpec
     from dlrmx.plan.shards import Plan
     from dlrmx.recipe.load import Loaded
@@ -78,6 +79,20 @@ def prepared(loaded: "Loaded") -> Path | None:
     return path if path.is_dir() else None
 
 
+def missing_files(loaded: "Loaded") -> list[str]:
+    """The patterns of data.files that match nothing on this machine, a note each. No file is opened."""
+    from dlrmx.data.files import NoSuchFiles, find_files
+
+    data = loaded.recipe.data
+    if data.kind == "synthetic":
+        return []
+    try:
+        find_files(data)
+    except NoSuchFiles as error:
+        return [f"{problem.key}: {problem.what} on this machine" for problem in error.problems]
+    return []
+
+
 def plan(loaded: "Loaded", data: Path | None) -> "Plan":
     """The plan that a job of this recipe would follow; without prepared data, from what the recipe says of them."""
     from dlrmx.launch.inputs import job_plan
@@ -119,14 +134,15 @@ def _check_python(loaded: "Loaded") -> None:
         raise InputError([Problem(f"{python} is no program that can be run here", key="cluster.python")])
 
 
-def check_data(loaded: "Loaded") -> None:
+def check_data(loaded: "Loaded") -> "Manifest":
     """Raises InputError for all that data and plan could do to the start of a run; reads every prepared byte."""
-    from dlrmx.data.manifest import verify
+    from dlrmx.data.manifest import read_manifest, verify
 
     with open_view() as view:
         path = prepare(loaded, view)
     verify(path)
     plan(loaded, path)
+    return read_manifest(path)
 
 
 def job(
@@ -182,15 +198,22 @@ def load_for_checkpoint(path: Path) -> "Loaded":
     return load_recipe(recipe, [_root_setting(run)])
 
 
-def load_again(run: "RunPaths", overrides: Sequence[str] | None, cluster: str | None, nodes: int | None) -> "Loaded":
+def load_again(
+    run: "RunPaths",
+    overrides: Sequence[str] | None,
+    cluster: str | None,
+    nodes: int | None,
+    from_step: int | None = None,
+) -> "Loaded":
     """The newest attempt's recipe, with changes. Raises InputError where they or the run's state allow no resume."""
     from dlrmx.recipe.load import load_recipe, read_frozen
 
+    _refuse_evaluation(run)
     frozen = _frozen_recipe(run)
     before = read_frozen(frozen)
     loaded = load_recipe(frozen, [*(overrides or []), _root_setting(run)], cluster=cluster, nodes=nodes)
     _refuse_fixed(before, loaded.recipe)
-    _refuse_live_or_done(run, before, loaded.recipe)
+    _refuse_live_or_done(run, before, loaded.recipe, from_step)
     return loaded
 
 
@@ -198,12 +221,15 @@ def check_checkpoint(run: "RunPaths", from_step: int | None) -> None:
     """Raises InputError where that of `from_step` (None: any) is not good. A run that never saved begins anew."""
     from dlrmx.checkpoint.retain import newest_good
 
+    from .checkpoints import say_passed_over
+
     if from_step is not None:
         _check_step(run, from_step)
         return
     good, reasons = newest_good(run)
     if good is None and reasons:
         raise InputError("\n".join([f"no checkpoint of {run.name} is good; nothing was started", *reasons]))
+    say_passed_over(reasons)
 
 
 def _root_setting(run: "RunPaths") -> str:
@@ -229,15 +255,26 @@ def _refuse_fixed(before: "Recipe", after: "Recipe") -> None:
         raise InputError([Problem(f"a resume cannot change {change}", hint=hint) for change in changed])
 
 
-def _refuse_live_or_done(run: "RunPaths", before: "Recipe", after: "Recipe") -> None:
+def _refuse_evaluation(run: "RunPaths") -> None:
+    """An evaluation has no training to go on with: a resume would begin one from step 0."""
+    from dlrmx.runs.run_file import read_run
+
+    if checkpoint := read_run(run).get("evaluates"):
+        hint = f"evaluate again: dlrmx evaluate {checkpoint}\n    train on: dlrmx resume {Path(checkpoint).parents[1]}"
+        raise InputError(f"{run.name} is an evaluation: there is nothing to resume", hint=hint)
+
+
+def _refuse_live_or_done(run: "RunPaths", before: "Recipe", after: "Recipe", from_step: int | None) -> None:
     from dlrmx.runs.claim import is_live
     from dlrmx.runs.state import run_state
 
+    from .runs import words_for
+
     if is_live(run):
-        raise InputError(f"run {run.name} is running already", hint=f"follow it with: dlrmx watch {run.name}")
-    if run_state(run).state == "done" and before.train.stop == after.train.stop:
+        raise InputError(f"run {run.name} is running already", hint=f"follow it with: dlrmx watch {words_for(run)}")
+    if run_state(run).state == "done" and before.train.stop == after.train.stop and from_step is None:
         unit, length = next(iter(after.train.stop.model_dump().items()))
-        hint = f"train longer: dlrmx resume {run.name} -s train.stop.{unit}={2 * length}"
+        hint = f"train longer: dlrmx resume {words_for(run)} -s train.stop.{unit}={2 * length}"
         raise InputError(f"run {run.name} is done already ({unit}: {length:,})", hint=hint)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dlrmx.units import format_duration
 
 from .live import evaluation_text
+from .runs import words_for
 
 if TYPE_CHECKING:
     from dlrmx.runs.layout import RunPaths
@@ -45,12 +46,12 @@ def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any
     lines = [f"{state.name}: {_state_words(state)}{phase}  step {_steps(state)}  attempt {state.attempt}"]
     lines.extend(_failed_save(run, state))
     if why := state.reason or state.first_cause:
-        lines.append(f"first cause  {why}")
+        lines.append(f"first cause  {why}" if state.ended else f"before this  {why}")
     if evaluation:
         split, step = evaluation["split"], evaluation["step"]
         lines.append(f"evaluation   {split} at step {step:,}: {evaluation_text(evaluation)}")
         lines.extend(_at_chance(evaluation))
-    lines.append(f"checkpoint   {_checkpoint(run, state)}")
+    lines.append(f"evaluates    {state.evaluates}" if state.evaluates else f"checkpoint   {_checkpoint(run, state)}")
     lines.append(f"path         {state.dir}")
     lines.append(f"next         {'  |  '.join(_next(state))}")
     return "\n".join(lines)
@@ -78,7 +79,7 @@ def _at_chance(evaluation: Mapping[str, Any]) -> list[str]:
 def stopped_text(state: "RunState") -> str:
     """How to go on with a run that was stopped."""
     at = "nothing was saved yet" if state.checkpoint is None else f"saved at step {state.checkpoint:,}"
-    return f"{at}, resume with: dlrmx resume {state.name}"
+    return f"{at}, resume with: dlrmx resume {_words(state)}"
 
 
 def failure_text(run: "RunPaths", state: "RunState") -> str:
@@ -97,7 +98,8 @@ def _state_words(state: "RunState") -> str:
 
 
 def _steps(state: "RunState") -> str:
-    step = f"{state.step or 0:,}"
+    """An attempt that has not begun yet will go on from the newest checkpoint."""
+    step = f"{(state.checkpoint if state.step is None else state.step) or 0:,}"
     return step if state.total_steps is None else f"{step} of {state.total_steps:,}"
 
 
@@ -116,23 +118,33 @@ def _failed_save(run: "RunPaths", state: "RunState") -> list[str]:
 
 def _next(state: "RunState") -> list[str]:
     """Commands that make sense now."""
-    name = state.name
+    name = _words(state)
     match state.state:
-        case "created" | "running" | "stopping":
+        case "created" | "running":
             return [f"dlrmx watch {name}", f"dlrmx cancel {name}"]
-        case "done" if state.checkpoint is None:  # an evaluation
+        case "stopping":
+            return [f"dlrmx watch {name}"]
+        case "done" if state.evaluates:
             return [f"dlrmx report {name}"]
         case "done":
             return [f"dlrmx report {name}", f"dlrmx evaluate {name}", f"dlrmx checkpoints list {name}"]
-        case "stopped":
+        case "stopped" if not state.evaluates:
             return [f"dlrmx resume {name}", f"dlrmx report {name}"]
         case _:
-            return [f"dlrmx logs {name}", f"dlrmx resume {name}"]
+            return _after_failure(state)
 
 
 def _after_failure(state: "RunState") -> list[str]:
-    """The full log, then going on, where anything began."""
-    return [f"dlrmx logs {state.name}", *([f"dlrmx resume {state.name}"] if state.attempt else [])]
+    """The full log, then once more: evaluations from the start, training from where it was, where anything began."""
+    name = _words(state)
+    again = f"dlrmx evaluate {state.evaluates}" if state.evaluates else f"dlrmx resume {name}"
+    return [f"dlrmx logs {name}", *([again] if state.attempt else [])]
+
+
+def _words(state: "RunState") -> str:
+    from dlrmx.runs.layout import RunPaths
+
+    return words_for(RunPaths(state.dir))
 
 
 def _log_tail(run: "RunPaths") -> list[str]:

@@ -47,7 +47,7 @@ def resume(
     from . import attached, runs, start
 
     paths = runs.find(run)
-    loaded = start.load_again(paths, set_, cluster, nodes)
+    loaded = start.load_again(paths, set_, cluster, nodes, from_step)
     start.check_checkpoint(paths, from_step)
     if dry_run:
         print_result(attached.dry_run(loaded, paths.name, resume={"from_step": from_step}))

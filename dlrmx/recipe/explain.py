@@ -87,7 +87,7 @@ def _words(details: ErrorDetails, root: type[Settings], location: Location) -> t
         step = limits["multiple_of"]
         return f"must be a multiple of {step}, not {value}", f"the next ones are {_around(value, int(step))}", ()
     if kind in _WANTED:
-        return f"must be {_WANTED[kind]}, not {show(value)}", _type_hint(kind, value), ()
+        return f"must be {_WANTED[kind]}, not {show(value)}", _type_hint(kind, value) or _keys_hint(root, details), ()
     if kind in ("too_short", "string_too_short"):
         return "must not be empty", "", ()
     if kind == "string_pattern_mismatch" and location[-1] == "[key]":
@@ -151,6 +151,15 @@ def _type_hint(kind: str, value: Any) -> str:
     if kind in ("int_type", "float_type") and isinstance(value, str):
         return "take the quotes away" if value.replace(".", "", 1).isdigit() else ""
     return ""
+
+
+def _keys_hint(root: type[Settings], details: ErrorDetails) -> str:
+    """Where a plain value stands for a mapping that has to have one key: the mapping."""
+    value, models = details["input"], members(annotation_at(root, details["loc"]))
+    if len(models) != 1 or not isinstance(value, str | int | float):
+        return ""
+    required = [name for name, field in models[0].model_fields.items() if field.is_required()]
+    return f"write {{{required[0]}: {value}}}" if len(required) == 1 else ""
 
 
 def _around(value: int, step: int) -> str:

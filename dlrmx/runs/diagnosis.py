@@ -25,9 +25,11 @@ class Cause:
     exit_code: int = 1
 
     def __str__(self) -> str:
-        who = "the node process" if self.rank is None else f"rank {self.rank}"
+        who = f"{'the node process' if self.rank is None else f'rank {self.rank}'} on {self.host}"
         when = "" if self.step is None else f" at step {self.step:,}"
-        return f"{who} on {self.host}{when}: {self.cause}" + (f": {self.message}" if self.message else "")
+        if self.cause in EXTERNAL and self.message:  # the message says who it was and that it was killed or lost
+            return f"{self.host if self.rank is None else who}{when}: {self.message}"
+        return f"{who}{when}: {self.cause}" + (f": {self.message}" if self.message else "")
 
 
 def first_cause(attempt: AttemptPaths) -> Cause | None:

@@ -12,7 +12,8 @@ RunFile = dict[str, Any]
 
 
 def read_run(run: RunPaths) -> RunFile:
-    """name, recipe, fingerprint, dlrmx, created, attempt, state, and after the end exit_code, reason, ended.
+    """name, recipe, fingerprint, dlrmx, created, attempt, state; evaluates (a checkpoint) where it is an
+    evaluation; after the end exit_code, reason, ended.
 
     Raises UnknownRun where there is none or it cannot be read.
     """

@@ -22,6 +22,7 @@ class RunState:
     state: created (no node process yet), running, stopping (asked to), stopped (saved; can be resumed), done, failed,
     lost (its node process was killed). attempt: 0 before the first. step: the last one that the files tell of.
     saves_failed: in the newest attempt. checkpoint: step of the newest one, complete but not verified here.
+    evaluates: the checkpoint that an evaluation reads; None for a run that trains.
     """
 
     name: str
@@ -34,6 +35,7 @@ class RunState:
     step: int | None
     total_steps: int | None
     checkpoint: int | None
+    evaluates: str | None
     saves_failed: int
     exit_code: int | None
     reason: str
@@ -65,6 +67,7 @@ def run_state(run: RunPaths) -> RunState:
         step=last_step(newest) if newest else None,
         total_steps=_newest(events, "begin", "total_steps"),
         checkpoint=newest_checkpoint(run),
+        evaluates=fields.get("evaluates"),
         saves_failed=sum(event["event"] == "save_failed" for event in events),
         exit_code=fields.get("exit_code") if ended else None,
         reason=fields.get("reason", "") if ended else "",

@@ -130,6 +130,7 @@ def test_evaluate_is_a_run_of_its_own(dlrmx: Dlrmx, make_run: MakeRun, fake_node
     result = json.loads(dlrmx("evaluate", run.name, "--split", "validation", "--json").stdout)
     assert result["name"] == "clicks-evaluation-1"
     assert result["evaluation"]["ne"] == EVALUATION["ne"]
+    assert result["evaluates"] == str(path)
     assert [attempt.number for attempt in run.attempts()] == [1]
     assert path.is_dir()
 

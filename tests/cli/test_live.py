@@ -75,6 +75,28 @@ def test_what_failed_only_because_another_rank_did_is_not_shown() -> None:
     assert entry_line(entry, Progress(1)) == ""
 
 
+def test_what_fails_on_all_ranks_alike_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView()
+    for rank, message in ((3, "disk full"), (0, "disk full"), (1, "NaN")):
+        view.show({"event": "failed", "rank": rank, "step": 9, "message": message, "primary": True})
+    assert capsys.readouterr().err.splitlines() == [
+        "rank 3 failed at step 9: disk full",
+        "rank 1 failed at step 9: NaN",
+    ]
+
+
+def test_an_attempt_says_where_it_goes_on() -> None:
+    assert entry_line({"event": "begin", "step": 1200, "total_steps": 2000}, Progress(2)) == "going on from step 1,200"
+    assert entry_line({"event": "begin", "step": 0, "total_steps": 2000}, Progress(1)) == ""
+
+
+def test_the_display_ends_with_its_shortest_line() -> None:
+    """The terminal writes ^C behind the last line: one that fills the terminal would wrap, and tear the display."""
+    lines = rendered(Progress(1, phase="train", step=10, total_steps=20, record=STEP, ms_per_step=1.0)).splitlines()
+    assert "step 10 of 20" in lines[-1]
+    assert len(lines[-1].rstrip()) < 80
+
+
 def test_plain_lines_are_few(capsys: pytest.CaptureFixture[str]) -> None:
     view = PlainView()
     for done in range(0, 1001):

@@ -27,6 +27,18 @@ def test_check_tells_what_may_surprise(dlrmx: Dlrmx, recipe_file: Path) -> None:
     assert json.loads(dlrmx("check", recipe_file, "--json").stdout)["notes"] == []
 
 
+def test_without_the_files_a_laptop_still_checks_plans_and_dry_runs(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    there = "data={kind: tabular, files: [/no/such/*.csv], label: {column: y}}"
+    note = "data.files: no file matches /no/such/*.csv on this machine"
+    checked = dlrmx("check", recipe_file, "-s", there)
+    assert f"note    {note}" in checked.stdout.splitlines()
+    planned = dlrmx("plan", recipe_file, "-s", there)
+    assert planned.exit_code == 0, planned.output
+    assert note in planned.stderr
+    assert dlrmx("train", recipe_file, "--dry-run", "-s", there).exit_code == 0
+    assert dlrmx("train", recipe_file, "-s", there).exit_code == 2
+
+
 def test_check_reads_the_plan_file(dlrmx: Dlrmx, recipe_file: Path) -> None:
     done = dlrmx("check", recipe_file, "-s", "sharding.plan=gone.json")
     assert done.exit_code == 2
@@ -59,6 +71,8 @@ def test_plan_shows_tables_and_ranks(dlrmx: Dlrmx, recipe_file: Path) -> None:
     assert lines[0].split() == ["table", "rows", "dim", "dtype", "type", "ranks", "bytes"]
     assert lines[1].split()[:6] == ["item", "1,000", "8", "fp32", "row_wise", "all"]
     assert [line.split()[1] for line in lines if line.startswith("rank ")] == ["0", "1", "2"]
+    # A third of 1 GiB for each rank, less 15%: 290.13 MiB.
+    assert lines[-1] == "a rank may fill 290 MiB; 15% of its memory is kept free (sharding.reserve)"
 
 
 def test_a_plan_file_can_be_used_again(dlrmx: Dlrmx, recipe_file: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from scripted import EVALUATION, Dlrmx, MakeRun
 
 STATUS_KEYS = {
     "version", "name", "dir", "recipe", "state", "created", "attempt", "phase", "step", "total_steps", "checkpoint",
-    "saves_failed", "exit_code", "reason", "first_cause", "evaluation",
+    "saves_failed", "exit_code", "reason", "first_cause", "evaluation", "evaluates",
 }  # fmt: skip
 
 
@@ -66,6 +66,22 @@ def test_of_two_runs_of_one_name_that_of_this_folder_wins(
     ambiguous = dlrmx("status", "mine")
     assert ambiguous.exit_code == 2
     assert str(here.dir) in ambiguous.stderr
+
+
+def test_the_next_commands_mean_this_very_run(
+    dlrmx: Dlrmx, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that means another run here, or several, is not offered: its path is."""
+    here = make_run("stopped", name="mine")
+    assert "dlrmx resume mine " in dlrmx("status").stdout
+    there = RunPaths(tmp_path / "elsewhere" / "runs" / "mine")
+    shutil.copytree(here.dir, there.dir)
+    register(there)
+    assert f"dlrmx resume {there.dir} " in dlrmx("status", there.dir).stdout  # here `mine` is the other one
+    assert "dlrmx resume mine " in dlrmx("status", here.dir).stdout
+    (tmp_path / "neither").mkdir()
+    monkeypatch.chdir(tmp_path / "neither")
+    assert f"dlrmx resume {here.dir} " in dlrmx("status", here.dir).stdout
 
 
 def test_status_as_json_is_as_documented(dlrmx: Dlrmx, make_run: MakeRun) -> None:
@@ -148,6 +164,7 @@ def test_watch_follows_to_the_end(dlrmx: Dlrmx, make_run: MakeRun) -> None:
     done = dlrmx("watch")
     thread.join()
     assert done.exit_code == 0
+    assert done.stderr.startswith(f"run clicks-1 in {run.dir}\n")
     assert "saved step 20" in done.stderr
     assert done.stdout.startswith("clicks-1: done")
 

@@ -9,7 +9,7 @@ from dlrmx.recipe.load import read_frozen
 from dlrmx.runs.claim import claim_attempt, hold
 from dlrmx.runs.layout import RunPaths
 from dlrmx_cli import start
-from scripted import Dlrmx, MakeRun
+from scripted import Dlrmx, MakeRun, Play
 from small_checkpoint import damage, save_checkpoint
 
 
@@ -46,6 +46,23 @@ def test_a_run_that_is_done_is_resumed_only_to_go_further(make_run: MakeRun) -> 
     again(run, "train.stop.steps=40")
 
 
+def test_a_run_that_is_done_may_go_back(dlrmx: Dlrmx, make_run: MakeRun, fake_node: Play) -> None:
+    """As where its last checkpoint is damaged."""
+    run = make_run("done")
+    save_checkpoint(run, 10)
+    damage(save_checkpoint(run, 20))
+    done = dlrmx("resume", "--from", "10", "-s", fake_node("done", events=[{"event": "finished", "step": 20}]))
+    assert done.exit_code == 0, done.output
+    assert len(run.attempts()) == 2
+
+
+def test_an_evaluation_is_not_resumed(make_run: MakeRun) -> None:
+    run = make_run("failed", evaluates="/runs/clicks-7/checkpoints/step-00000020")
+    with pytest.raises(InputError, match="is an evaluation") as caught:
+        again(run)
+    assert "dlrmx resume /runs/clicks-7" in str(caught.value)
+
+
 def test_a_run_that_never_began_has_nothing_to_resume(make_run: MakeRun) -> None:
     run = make_run("failed")
     run.attempt(1).recipe.unlink()
@@ -78,7 +95,9 @@ def test_a_run_that_never_saved_may_begin_anew(make_run: MakeRun) -> None:
     start.check_checkpoint(make_run("failed"), None)
 
 
-def test_no_good_checkpoint_is_an_error_with_the_reason_for_each(make_run: MakeRun) -> None:
+def test_no_good_checkpoint_is_an_error_with_the_reason_for_each(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = make_run("stopped")
     for step in (10, 20):
         damage(save_checkpoint(run, step))
@@ -88,6 +107,9 @@ def test_no_good_checkpoint_is_an_error_with_the_reason_for_each(make_run: MakeR
     assert "step-00000020" in str(caught.value)
     save_checkpoint(run, 5)
     start.check_checkpoint(run, None)  # an older good one will do
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in told] == ["passed over"] * 2
+    assert "step-00000020" in told[0]
 
 
 def test_the_step_asked_for_must_be_there_and_good(make_run: MakeRun) -> None:

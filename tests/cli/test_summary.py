@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlrmx.runs.claim import claim_attempt, hold, request_stop
 from dlrmx.runs.events import append_event
 from dlrmx.runs.state import run_state
 from dlrmx_cli.summary import done_text, failure_text, run_row, status_text, stopped_text
@@ -70,6 +71,31 @@ def test_a_lost_run_names_its_cause_and_the_way_on(make_run: MakeRun) -> None:
     assert text.startswith("clicks-1: lost")
     assert "was killed" in text
     assert "dlrmx resume clicks-1" in text
+
+
+def test_an_evaluation_names_its_checkpoint_and_is_done_again_not_resumed(make_run: MakeRun) -> None:
+    run = make_run("failed", FAILED, exit_code=1, evaluates="/runs/clicks-7/checkpoints/step-00000020")
+    state = run_state(run)
+    for text in (status_text(run, state, None), failure_text(run, state)):
+        assert "dlrmx evaluate /runs/clicks-7/checkpoints/step-00000020" in text
+        assert "resume" not in text
+    assert "checkpoint " not in status_text(run, state, None)
+
+
+def test_an_attempt_that_has_not_begun_stands_at_its_checkpoint(make_run: MakeRun) -> None:
+    run = make_run("failed", FAILED)
+    run.checkpoint(1200).mkdir(parents=True)
+    claim_attempt(run)
+    with hold(run):
+        text = status_text(run, run_state(run), None)
+    assert text.startswith("clicks-1: running  step 1,200  attempt 2\nbefore this  rank 1 on ")
+
+
+def test_a_run_that_is_stopping_is_not_cancelled_again(make_run: MakeRun) -> None:
+    run = make_run("running")
+    with hold(run):
+        request_stop(run.attempt(1), "a test")
+        assert status_text(run, run_state(run), None).endswith("next         dlrmx watch clicks-1")
 
 
 def test_how_to_go_on_after_a_stop(make_run: MakeRun) -> None:

@@ -33,6 +33,7 @@ from dlrmx.recipe.explain import show
         ("model.bottom=[16, 0]", "model.bottom[1]", "must be at least 1, not 0"),
         ("train.stop={epoch: 1}", "train.stop", "must be {epochs: N} or {steps: N}, not epoch / did you mean epochs?"),
         ("train.stop={epochs: 1, steps: 2}", "train.stop", "must be {epochs: N} or {steps: N}, not epochs, steps"),
+        ("data={kind: tabular, files: [a.csv], label: y}", "data.label", 'not "y" / write {column: y}'),
         ("train.stop={}", "train.stop", "must be {epochs: N} or {steps: N}, not {}"),
         ("train.stop=5", "train.stop", "must be {epochs: N} or {steps: N}, not 5"),
         ("train.stop={epochs: 1.5}", "train.stop.epochs", "must be a whole number, not 1.5"),

@@ -1,3 +1,4 @@
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,15 @@ def test_an_attempt_without_an_end_is_lost(attempt: AttemptPaths) -> None:
     cause = first_cause(attempt)
     assert cause
     assert (cause.cause, cause.rank, cause.step) == ("lost", None, 20)
+    told = (
+        f"{socket.gethostname()} at step 20: its node process (pid {os.getpid()}) was killed or its machine went down"
+    )
+    assert str(cause) == told  # said once
+
+
+def test_a_worker_killed_from_outside_is_named_once(attempt: AttemptPaths) -> None:
+    append_event(attempt, "failed", rank=1, step=9, cause="killed", message="pid 7 was killed by SIGKILL", primary=True)
+    assert str(first_cause(attempt)) == f"rank 1 on {socket.gethostname()} at step 9: pid 7 was killed by SIGKILL"
 
 
 @pytest.mark.parametrize("end", ["attempt_ended", "finished", "stopped"])
