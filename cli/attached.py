@@ -23,6 +23,7 @@ def train(loaded: "Loaded", name: str | None, *, detach: bool, json: bool) -> in
     from dlrmx.recipe.fingerprint import fingerprint
     from dlrmx.runs.claim import create_run
 
+    start.check_interpreter(loaded)
     with open_view() as view:
         planned = start.prepare_and_plan(loaded, view)
         run = create_run(start.root_of(loaded), loaded.recipe.name, name, fingerprint(loaded.recipe))
@@ -32,6 +33,7 @@ def train(loaded: "Loaded", name: str | None, *, detach: bool, json: bool) -> in
 
 def resume(loaded: "Loaded", run: "RunPaths", from_step: int | None, *, detach: bool, json: bool) -> int:
     """As `train`, for a run that exists; from_step None means its newest good checkpoint."""
+    start.check_interpreter(loaded)
     with open_view() as view:
         planned = start.prepare_and_plan(loaded, view)
         spec = start.job(loaded, run.name, planned=planned, resume={"from_step": from_step})
@@ -45,6 +47,7 @@ def evaluate(loaded: "Loaded", checkpoint: Path, split: str, *, json: bool) -> i
     from dlrmx.runs.claim import create_run
     from dlrmx.runs.run_file import update_run
 
+    start.check_interpreter(loaded)
     with open_view() as view:
         planned = start.prepare_and_plan(loaded, view)
         run = create_run(start.root_of(loaded), f"{loaded.recipe.name}-evaluation", None, fingerprint(loaded.recipe))

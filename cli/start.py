@@ -1,6 +1,7 @@
 """From a recipe to a job that can be submitted: load, prepare, plan, spec. Nothing is started here."""
 
 import json
+import sys
 import os
 import shutil
 from collections.abc import Sequence
@@ -106,6 +107,16 @@ def plan(loaded: "Loaded", data: Path | None) -> "Plan":
     if recipe.sharding.plan != "auto":
         return load_plan(Path(recipe.sharding.plan), recipe, world)
     return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(loaded.profile))
+
+
+def check_interpreter(loaded: "Loaded") -> None:
+    """Raises InputError where the workers would be started with this Python and it cannot train."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("torch", "fbgemm_gpu") if find_spec(name) is None]
+    if missing and loaded.profile.python is None:
+        hint = "pip install 'dlrmx[cpu]' (or [cuda]), or let cluster.python name a Python that has them"
+        raise InputError(f"training needs {' and '.join(missing)}, which {sys.executable} has not", hint=hint)
 
 
 def prepare_and_plan(loaded: "Loaded", view: View) -> "Plan":

@@ -161,6 +161,17 @@ def test_what_no_data_could_mend_is_refused_before_they_are_prepared(
     assert not Path("runs").exists()
 
 
+def test_a_python_that_cannot_train_says_so_before_it_prepares(
+    dlrmx: Dlrmx, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = dlrmx("train", recipe_file)
+    assert done.exit_code == 2
+    assert "training needs torch and fbgemm_gpu" in done.stderr
+    assert "pip install 'dlrmx[cpu]'" in done.stderr
+    assert not Path("runs").exists()
+
+
 def test_resume_refuses_before_anything_starts(dlrmx: Dlrmx, make_run: MakeRun) -> None:
     run = make_run("done")
     before = sorted(path for path in run.dir.rglob("*"))
