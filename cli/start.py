@@ -1,9 +1,10 @@
 """From a recipe to a job that can be submitted: load, prepare, plan, spec. Nothing is started here."""
 
 import json
-import sys
 import os
 import shutil
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +61,8 @@ def prepare(loaded: "Loaded", view: View) -> Path:
     from .data import bad_lines
 
     def progress(what: str, done: int, total: int | None) -> None:
-        view.show({"event": "progress", "phase": "prepare", "what": what, "done": done, "total": total})
+        now = time.time()
+        view.show({"event": "progress", "time": now, "phase": "prepare", "what": what, "done": done, "total": total})
 
     path = prepare_data(loaded.recipe, root_of(loaded), progress=progress)
     for line in bad_lines(read_manifest(path)):
