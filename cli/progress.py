@@ -4,8 +4,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dlrmx.units import format_count, format_duration
+
 # One JSON object of an attempt's events.jsonl (has "event") or records.jsonl (has "kind").
 Entry = Mapping[str, Any]
+
+# Before, a pace says little.
+LEAST_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Where a long phase began to be followed: what was being done, when (seconds), rows done by then."""
+
+    what: str
+    time: float
+    done: int
 
 
 @dataclass(frozen=True)
@@ -25,6 +39,7 @@ class Progress:
     stopping: bool = False
     ms_per_step: float | None = None
     failure: Entry = field(default_factory=dict)
+    pace: Pace | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -50,7 +65,8 @@ def _fold_event(progress: Progress, entry: Entry) -> Progress:
         case "phase":
             return replace(progress, phase=entry["phase"], doing="")
         case "progress":
-            return replace(progress, phase=entry["phase"], doing=_how_far(entry))
+            pace = _pace(progress.pace, entry)
+            return replace(progress, phase=entry["phase"], doing=_how_far(entry, pace), pace=pace)
         case "begin":
             step = entry["step"]
             return replace(progress, step=step, first_step=step, total_steps=entry.get("total_steps"))
@@ -66,10 +82,22 @@ def _fold_event(progress: Progress, entry: Entry) -> Progress:
             return progress
 
 
-def _how_far(entry: Entry) -> str:
-    """Of a long phase: '65,536 of 1,000,000 rows'."""
-    done, total = f"{entry['done']:,}", entry.get("total")
-    return f"{entry['what']}: {done} rows" if total is None else f"{entry['what']}: {done} of {total:,} rows"
+def _pace(pace: Pace | None, entry: Entry) -> Pace:
+    """Since when the present phase is followed."""
+    goes_on = pace is not None and pace.what == entry["what"] and pace.done <= entry["done"]
+    return pace if pace is not None and goes_on else Pace(entry["what"], entry.get("time", 0.0), entry["done"])
+
+
+def _how_far(entry: Entry, pace: Pace) -> str:
+    """Of a long phase: '65,536 of 1,000,000 rows, 250 K rows/s, 4 s left'."""
+    done, total = entry["done"], entry.get("total")
+    parts = [f"{entry['what']}: {done:,} rows" if total is None else f"{entry['what']}: {done:,} of {total:,} rows"]
+    seconds, rows = entry.get("time", 0.0) - pace.time, done - pace.done
+    if seconds >= LEAST_SECONDS and rows:
+        parts.append(f"{format_count(rows / seconds)} rows/s")
+        if total is not None:
+            parts.append(f"{format_duration(max(total - done, 0) * seconds / rows)} left")
+    return ", ".join(parts)
 
 
 def _smoothed(old: float | None, new: float) -> float:

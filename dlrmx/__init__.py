@@ -40,6 +40,12 @@ data/: from files to batches by row number. numpy, no torch.
     data/column_facts.py      what a sampled column holds
     data/draft.py             what each surveyed column is for: label, dense, feature, or left out
     data/draft_text.py        a draft as the text of a recipe
+    data/pieces.py            prepares files piece by piece: survey, count, write
+    data/work.py              the tasks of a preparation, and their results in a work folder
+    data/pool.py              runs tasks on all cores
+    data/worker.py            a process that prepares pieces
+    data/merge.py             joins prepared datasets into one
+    data/source.py            what preparation asks of a kind of files
     data/synthetic.py         synthetic data: Zipf ids, labels drawn from a planted teacher
     data/teacher.py           the planted teacher: the true log-odds of a sample
     data/zipf.py              Zipf-distributed ranks
@@ -61,6 +67,8 @@ data/: from files to batches by row number. numpy, no torch.
     data/splits.py            which split a row belongs to
     data/writer.py            writes a prepared dataset, part by part
     data/expand.py            multi-hot features made of one-hot ones
+    data/output.py            a file of prepared data, with its size and sum
+    data/met.py               which rows of a table were met
     data/columns.py           the columns of prepared data, in memory or memory-mapped
     data/manifest.py          what is in a prepared dataset, and its checksums
     data/batches.py           batches by row number

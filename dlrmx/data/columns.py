@@ -155,6 +155,11 @@ class SplitFiles:
         return BagFiles(f"{stem}.offsets.i64", f"{stem}.ids", f"{stem}.weights.f32")
 
 
+def met_file(number: int) -> str:
+    """The file of the rows that the feature at this place met, over all splits."""
+    return f"met-{number:03d}.bits.z"
+
+
 def open_columns(folder: Path, manifest: Manifest, split: str) -> Columns:
     """The columns of one split, memory-mapped."""
     layout, files = stored_layout(manifest), SplitFiles(split)

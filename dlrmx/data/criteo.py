@@ -1,13 +1,15 @@
 """Data in Criteo's layout: from files to rows, with the columns label, I1 to I13 and C1 to C26."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, layout_of
-from dlrmx.data.criteo_lines import FIELDS, Lines, Piece, read_lines, read_style
+from dlrmx.data.criteo_lines import FIELDS, Lines, count_rows, is_packed, read_lines, read_style
 from dlrmx.data.criteo_values import hex_keys, numbers
 from dlrmx.data.dense import BEYOND, transformed
 from dlrmx.data.faults import Faults, Tally
@@ -15,13 +17,16 @@ from dlrmx.data.files import find_files
 from dlrmx.data.hashing import hash_bytes
 from dlrmx.data.key_ids import KeyCounter, KeyLookup, KeyVocabulary, PlainKeys, hash_keys
 from dlrmx.data.manifest import OFFENDERS
+from dlrmx.data.source import Extent, Piece, Told
 from dlrmx.data.splits import assign
-from dlrmx.data.vocabulary import missing_id
+from dlrmx.data.vocabulary import OVERFLOW, missing_id, vocabulary_tables
 from dlrmx.data.writer import Losses, Part
-from dlrmx.errors import InputError
 from dlrmx.recipe.schema import Criteo, Recipe
 
-Progress = Callable[[str, int, int | None], None]
+# A plain file is cut into pieces of so many bytes or more, at most 64: each core has work, a kill costs little.
+PIECE_BYTES = 64 << 20
+MOST_PIECES = 64
+
 Bools = NDArray[np.bool_]
 
 NAMES = ("label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27)))
@@ -29,15 +34,16 @@ NAMES = ("label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Some rows of a piece; `first` rows of all files lie before them."""
+    """Some rows of a piece; `first` rows of all files lie before them, `line` lines of the file before the piece."""
 
     lines: Lines
     piece: Piece
     first: int
+    line: int
     faults: Faults
 
     def at(self, row: int) -> str:
-        return f"{self.piece.path}:{self.lines.numbers[row]}"
+        return f"{self.piece.path}:{self.line + self.lines.numbers[row]}"
 
     def flag(self, bad: Bools, field: int | None, what: Callable[[int], str], hint: str = "") -> None:
         """The marked rows (N,) are bad, in this field; `what` says why, by row."""
@@ -62,39 +68,45 @@ class _Ids:
 
 
 class CriteoSource:
-    """The rows of a recipe whose data section is `criteo`."""
+    """The files of a recipe whose data section is `criteo`."""
 
-    def __init__(self, recipe: Recipe, progress: Progress) -> None:
+    def __init__(self, recipe: Recipe) -> None:
         assert isinstance(recipe.data, Criteo)
-        self._recipe, self._data, self._progress = recipe, recipe.data, progress
-        self._files = find_files(recipe.data)
-        for path in self._files:
-            read_style(path)
+        self._recipe, self._data = recipe, recipe.data
         reserving = {name for name, feature in recipe.features.items() if feature.missing == "reserve"}
         self.layout = layout_of(recipe, reserving)
         self._fields = np.array([NAMES.index(feature.column) for feature in recipe.features.values()])
         self._dense_fields = np.array([NAMES.index(name) for name in recipe.dense], dtype=np.int64)
-        self.rows: int | None = None
+        self._missing = {layout.rows: missing_id(layout.rows) for layout in self.layout.features}
         self.losses = {name: Losses() for name in recipe.features}
         self.bad_rows, self.policy = Tally(), recipe.data.bad_rows
+        self.numbered = recipe.data.split.on is None
+        self._vocabularies = vocabulary_tables(recipe)
+        self.counted = bool(self._vocabularies)
 
-    def parts(self) -> Iterator[Part]:
-        """All rows, in file order. Raises InputError where there is none, and at a bad one if the recipe says so."""
-        lookups = self._lookups()
-        rows = 0
-        for chunk in self._chunks():
-            rows += len(chunk.lines.numbers)
+    def pieces(self) -> list[Piece]:
+        found = []
+        for path in find_files(self._data):
+            read_style(path)
+            size = 0 if is_packed(path) else path.stat().st_size
+            step = max(PIECE_BYTES, -(-size // MOST_PIECES))
+            cuts = list(range(step, size, step))
+            found += [Piece(path, begin, end) for begin, end in zip([0, *cuts], [*cuts, None], strict=True)]
+        return found
+
+    def extent(self, piece: Piece) -> Extent:
+        return count_rows(piece)
+
+    def parts(self, piece: Piece, before: Extent, vocabularies: Path) -> Iterator[Part]:
+        lookups = self._lookups(vocabularies)
+        for chunk in self._chunks(piece, before):
             yield self._part(chunk, lookups)
-        if rows == 0:
-            raise InputError(f"{self._files[0]}: no rows in the {len(self._files)} file(s) of data.files")
 
-    def _chunks(self) -> Iterator[_Chunk]:
-        first = 0
-        for path in self._files:
-            piece = Piece(path)
-            for lines in read_lines(piece):
-                yield _Chunk(lines, piece, first, Faults(len(lines.numbers), self._data.bad_rows))
-                first += len(lines.numbers)
+    def _chunks(self, piece: Piece, before: Extent) -> Iterator[_Chunk]:
+        first = before.rows
+        for lines in read_lines(piece):
+            yield _Chunk(lines, piece, first, before.lines, Faults(len(lines.numbers), self._data.bad_rows))
+            first += len(lines.numbers)
 
     def _part(self, chunk: _Chunk, lookups: dict[str, KeyLookup]) -> Part:
         fields = chunk.lines.fields
@@ -156,7 +168,7 @@ class CriteoSource:
                 chunk.flag(bad, field, chunk.shown(field, what), hint)
                 absent, bad = absent | bad, np.zeros_like(bad)
             ids = looked_up.ids
-            ids[absent] = missing_id(layout.rows)
+            ids[absent] = self._missing[layout.rows]
             found[layout.name] = _Ids(ids, absent, looked_up.unseen & ~absent, bad)
         return found
 
@@ -170,37 +182,44 @@ class CriteoSource:
         told = [f"{chunk.at(row)}: {NAMES[field]}: {shown(row)}" for row in bad[:OFFENDERS].tolist()]
         losses.bad.add(len(bad), told)
 
-    def _lookups(self) -> dict[str, KeyLookup]:
+    def _lookups(self, folder: Path) -> dict[str, KeyLookup]:
         """For each table, how its features' keys become ids."""
-        users: dict[str, list[str]] = {}
-        for name, feature in self._recipe.features.items():
-            users.setdefault(feature.table, []).append(name)
-        counted = {table for table, names in users.items() if self._recipe.features[names[0]].ids == "vocabulary"}
-        counters = self._counted(counted) if counted else {}
         lookups: dict[str, KeyLookup] = {}
-        for table, names in users.items():
-            feature, settings = self._recipe.features[names[0]], self._recipe.tables[table]
-            if table not in counted:
-                lookups[table] = PlainKeys(feature, settings)
-                continue
-            keys, overflow = counters[table].vocabulary(feature.min_count, settings.rows)
-            lookups[table] = KeyVocabulary(keys, settings.rows)
-            for name in names:
-                self.losses[name].overflow = overflow
+        for feature in self._recipe.features.values():
+            settings = self._recipe.tables[feature.table]
+            if feature.table in self._vocabularies:
+                number = list(self._vocabularies).index(feature.table)
+                lookups.setdefault(feature.table, KeyVocabulary.load(folder / f"{number}.npy", settings.rows))
+            else:
+                lookups.setdefault(feature.table, PlainKeys(feature, settings))
+        if self._vocabularies:
+            overflow = json.loads((folder / OVERFLOW).read_text())
+            for name, feature in self._recipe.features.items():
+                self.losses[name].overflow = overflow.get(feature.table, 0)
         return lookups
 
-    def _counted(self, tables: set[str]) -> dict[str, KeyCounter]:
-        """A pass over all files that counts the keys in training rows."""
-        counters = {table: KeyCounter() for table in tables}
-        features = [feature for feature in self._recipe.features.values() if feature.table in tables]
+    def count(self, piece: Piece, before: Extent, folder: Path, told: Told) -> None:
+        counters = {table: KeyCounter() for table in self._vocabularies}
+        features = [feature for feature in self._recipe.features.values() if feature.table in counters]
         fields = np.array([NAMES.index(feature.column) for feature in features])
-        for chunk in self._chunks():
+        for chunk in self._chunks(piece, before):
             keys = hex_keys(chunk.lines, fields)
             counts = (self._splits(chunk) == 0)[:, None] & ~keys.empty & ~keys.bad
             for place, feature in enumerate(features):
                 counters[feature.table].add(*np.unique(keys.values[counts[:, place], place], return_counts=True))
-            self._progress("count", chunk.first + len(chunk.lines.numbers), self.rows)
-        return counters
+            told(len(chunk.lines.numbers))
+        for number, counter in enumerate(counters.values()):
+            counter.save(folder / f"{number}.npy")
+
+    def join_counts(self, folders: list[Path], folder: Path) -> None:
+        overflow = {}
+        for number, (table, min_count) in enumerate(self._vocabularies.items()):
+            counter = KeyCounter()
+            for one in folders:
+                counter.load(one / f"{number}.npy")
+            keys, overflow[table] = counter.vocabulary(min_count, self._recipe.tables[table].rows)
+            KeyVocabulary.save(folder / f"{number}.npy", keys)
+        (folder / OVERFLOW).write_text(json.dumps(overflow))
 
 
 def _bags(found: _Ids) -> BagColumn:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dlrmx.data.source import Extent, Piece
 from dlrmx.errors import InputError
 
 FIELDS = 40
@@ -30,15 +31,6 @@ _GZIP = b"\x1f\x8b"
 
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """The lines of a file that begin in [begin, end); end None: to the last one."""
-
-    path: Path
-    begin: int = 0
-    end: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,7 @@ def read_lines(piece: Piece) -> Iterator[Lines]:
         number += int(np.count_nonzero(block == _FEED))
 
 
-def count_rows(piece: Piece) -> tuple[int, int]:
+def count_rows(piece: Piece) -> Extent:
     """How many rows `read_lines` gives, and on how many lines, those before the file's first row included."""
     style = read_style(piece.path)
     rows, lines = 0, style.line - 1 if piece.begin <= style.start else 0
@@ -79,7 +71,7 @@ def count_rows(piece: Piece) -> tuple[int, int]:
         blank = (lengths[short] == 0) | (block[feeds[short] - 1] == _RETURN)
         rows += len(feeds) - int(blank.sum())
         lines += len(feeds)
-    return rows, lines
+    return Extent(rows, lines)
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ def read_style(path: Path) -> Style:
         if start == 0 and raw.startswith(_BOM):
             raw, start = raw[3:], 3
         for line in raw.split(b"\n")[:-1]:
-            if line.strip(b"\r"):
+            if line not in (b"", b"\r"):
                 return _style(path, line, start, number)
             start, number = start + len(line) + 1, number + 1
     raise InputError(f"{path}: the file is empty", hint="A row is a label, 13 integers and 26 categories.")
@@ -162,23 +154,28 @@ def _blocks(piece: Piece, start: int) -> Iterator[Bytes]:
         raise InputError(f"{piece.path}: {error.strerror or error}") from None
 
 
-def _open(path: Path) -> gzip.GzipFile | io.FileIO:
+def is_packed(path: Path) -> bool:
+    """Whether the file is gzip."""
     with path.open("rb") as file:
-        packed = file.read(2) == _GZIP
-    return gzip.open(path, "rb") if packed else path.open("rb", buffering=0)
+        return file.read(2) == _GZIP
+
+
+def _open(path: Path) -> gzip.GzipFile | io.FileIO:
+    return gzip.open(path, "rb") if is_packed(path) else path.open("rb", buffering=0)
 
 
 def _read(file: gzip.GzipFile | io.FileIO, piece: Piece, start: int) -> Iterator[Bytes]:
     rest, position = _first_line(file, piece.begin, start)
     while piece.end is None or position < piece.end:
         raw = file.read(READ_BYTES)
-        if not raw:
-            break
+        ended = not raw
+        if ended and rest and not rest.endswith(b"\n"):
+            raw = b"\n"
         rest, block, position = _take(rest + raw, position, piece)
         if block:
             yield np.frombuffer(block, dtype=np.uint8)
-    if rest and (piece.end is None or position < piece.end):
-        yield np.frombuffer(rest + b"\n", dtype=np.uint8)
+        if ended:
+            return
 
 
 def _first_line(file: gzip.GzipFile | io.FileIO, begin: int, start: int) -> tuple[bytes, int]:

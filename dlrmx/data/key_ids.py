@@ -6,6 +6,7 @@ take the keys met in training in order of frequency, ties in order of the key. I
 table's permutation.
 """
 
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -64,12 +65,23 @@ class PlainKeys:
 
 
 class KeyVocabulary:
-    """Ids by a vocabulary: its keys in order."""
+    """Ids by a vocabulary: its keys, ascending, and the plain id of each."""
 
-    def __init__(self, keys: UInt64s, rows: int) -> None:
-        order = np.argsort(keys)
-        self._sorted, self._ids = keys[order], order + RESERVED
+    def __init__(self, keys: UInt64s, ids: Int64s, rows: int) -> None:
+        self._sorted, self._ids = keys, ids
         self._permute, self._rows = Permutation(rows), rows
+
+    @classmethod
+    def load(cls, path: Path, rows: int) -> "KeyVocabulary":
+        """What `save` wrote, memory-mapped: processes share it."""
+        keys, ids = np.load(path, mmap_mode="r")
+        return cls(keys, ids.view(np.int64), rows)
+
+    @staticmethod
+    def save(path: Path, keys: UInt64s) -> None:
+        """A vocabulary of these keys, in order."""
+        order = np.argsort(keys)
+        np.save(path, np.stack([keys[order], (order + RESERVED).astype(np.uint64)]))
 
     def ids(self, keys: UInt64s) -> Found:
         plain = np.full(len(keys), UNSEEN, dtype=np.int64)
@@ -104,6 +116,16 @@ class KeyCounter:
         order = np.argsort(-counts, kind="stable")
         room = max(rows - RESERVED, 0)
         return keys[order[:room]], max(len(keys) - room, 0)
+
+    def save(self, path: Path) -> None:
+        """Write the counts down."""
+        keys, counts = self.compact()
+        np.save(path, np.stack([keys, counts.astype(np.uint64)]))
+
+    def load(self, path: Path) -> None:
+        """Add counts that `save` wrote."""
+        keys, counts = np.load(path)
+        self.add(keys, counts.astype(np.int64))
 
     def compact(self) -> tuple[UInt64s, Int64s]:
         """The different keys so far, ascending, and their counts."""

@@ -4,6 +4,7 @@ It is written last. Reading it checks every file's size; `verify` reads the file
 """
 
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -79,9 +80,14 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A prepared dataset. The names are those of the algorithms that made it and that order it."""
+    """A prepared dataset. The names are those of the algorithms that made it and that order it.
+
+    `transform`: fingerprint of what decides the content but the files; `sources`: these (path, size, time in ns).
+    """
 
     fingerprint: str
+    transform: str
+    sources: list[list[str | int]]
     rows: RowFacts
     dense: list[str]
     splits: dict[str, SplitFacts]
@@ -111,6 +117,14 @@ class Manifest:
         files = {name: FileFacts(**facts) for name, facts in raw["files"].items()}
         rows = RowFacts(**raw["rows"])
         return cls(**{**raw, "rows": rows, "splits": splits, "features": features, "files": files})
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Into the folder of the dataset, whose files are all there."""
+    with (folder / MANIFEST).open("w", encoding="utf-8") as file:
+        file.write(manifest.to_json())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -7,16 +7,22 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dlrmx.data.faults import Tally
 from dlrmx.data.files import find_files
 from dlrmx.data.hashing import TEXT_HASH
-from dlrmx.data.manifest import VERSION, read_manifest
+from dlrmx.data.manifest import VERSION, read_manifest, write_manifest
+from dlrmx.data.merge import merge
 from dlrmx.data.permute import PERMUTATION
+from dlrmx.data.pieces import prepare_pieces
 from dlrmx.data.splits import SPLIT_HASH
-from dlrmx.data.writer import DatasetWriter, Source
+from dlrmx.data.work import WorkFolder
+from dlrmx.data.writer import DatasetWriter, Identity, row_facts
 from dlrmx.errors import InputError
 from dlrmx.recipe.schema import Criteo, Recipe, Synthetic, Tabular
 from dlrmx.runs.layout import prepared_dir
@@ -25,6 +31,7 @@ from dlrmx.runs.layout import prepared_dir
 Progress = Callable[[str, int, int | None], None]
 
 PARTIAL = ".partial-"
+WORK = ".work-"
 # A preparation that wrote nothing for so long is dead; what it left is removed.
 STALE_SECONDS = 24 * 3600
 
@@ -34,6 +41,10 @@ def data_fingerprint(recipe: Recipe) -> str:
 
     Raises InputError where a pattern matches no file.
     """
+    return _identity(recipe).fingerprint
+
+
+def _identity(recipe: Recipe) -> Identity:
     # Left out: how the rows are read (order, tail) and what becomes of the ids of tables (pooling; a teacher knows it).
     unread = set() if isinstance(recipe.data, Synthetic) else {"pooling"}
     what: dict[str, Any] = {
@@ -42,11 +53,18 @@ def data_fingerprint(recipe: Recipe) -> str:
         "dense": {name: column.model_dump() for name, column in recipe.dense.items()},
         "features": {name: feature.model_dump(exclude=unread) for name, feature in recipe.features.items()},
         "tables": {name: [table.rows, table.bad_ids] for name, table in recipe.tables.items()},
-        "source": recipe.seed if isinstance(recipe.data, Synthetic) else _source_files(recipe.data),
+        "seed": recipe.seed if isinstance(recipe.data, Synthetic) else None,
     }
     # As lists: the order of dense columns and features is part of the content.
-    text = json.dumps([[key, list(value.items()) if isinstance(value, dict) else value] for key, value in what.items()])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    transform = _digest(
+        [[key, list(value.items()) if isinstance(value, dict) else value] for key, value in what.items()]
+    )
+    sources = [] if isinstance(recipe.data, Synthetic) else _source_files(recipe.data)
+    return Identity(_digest([transform, sources]), transform, sources)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
 
 
 def _source_files(data: Tabular | Criteo) -> list[list[str | int]]:
@@ -64,56 +82,90 @@ def prepare(recipe: Recipe, root: Path, *, progress: Progress | None = None) -> 
 
     Raises InputError where the data is bad, by file and row, or what lies there is damaged.
     """
-    target = prepared_path(recipe, root)
+    identity = _identity(recipe)
+    target = prepared_dir(root, identity.fingerprint)
     if target.exists():
         _check(target)
         return target
-    report = progress or _silent
-    source = _source(recipe, report)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(target.parent)
-        partial = target.parent / f"{PARTIAL}{os.getpid()}-{secrets.token_hex(4)}"
-        partial.mkdir()
+        if isinstance(recipe.data, Synthetic):
+            _prepare_synthetic(recipe, identity, target, progress or _silent)
+        else:
+            _prepare_files(recipe, identity, target, progress or _silent)
     except OSError as error:
-        raise _cannot_write(target, error) from None
-    try:
-        _write(source, partial, target.name, report)
-        _publish(partial, target)
-    except OSError as error:
-        raise _cannot_write(target, error) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        if not target.exists():
+            raise _cannot_write(target, error) from None
+        # Another process was faster, and has removed what both worked with.
+        _check(target)
     return target
 
 
-def _source(recipe: Recipe, report: Progress) -> Source:
-    if isinstance(recipe.data, Synthetic):
-        from dlrmx.data.synthetic import SyntheticSource
+def _prepare_synthetic(recipe: Recipe, identity: Identity, target: Path, report: Progress) -> None:
+    from dlrmx.data.synthetic import SyntheticSource
 
-        return SyntheticSource(recipe)
-    if isinstance(recipe.data, Criteo):
-        from dlrmx.data.criteo import CriteoSource
+    source = SyntheticSource(recipe)
+    with _partial(target) as folder:
+        with DatasetWriter(folder, source.layout) as writer:
+            for part in source.parts():
+                writer.append(part)
+                report("prepare", sum(writer.rows.values()), source.rows)
+            _refuse_no_training_rows(writer.rows)
+            writer.finish(identity, source.losses, row_facts(writer, Tally(), "fail"))
+        _publish(folder, target)
 
-        return CriteoSource(recipe, report)
+
+def _prepare_files(recipe: Recipe, identity: Identity, target: Path, report: Progress) -> None:
+    """Piece by piece, then joined. What a killed preparation has done is not done again; bad data leaves nothing."""
+    work = WorkFolder(target.parent / f"{WORK}{target.name}")
     try:
-        from dlrmx.data.tabular import TabularSource
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "pyarrow":
+        folders = prepare_pieces(recipe, identity, work, _earlier(identity, target.parent), report)
+        with _partial(target) as folder:
+            manifest = replace(merge(folders, folder), fingerprint=identity.fingerprint, sources=identity.sources)
+            if manifest.rows.read == 0:
+                files = f"the {len(identity.sources)} file(s) of data.files"
+                raise InputError(f"{identity.sources[0][0]}: no rows in {files}")
+            _refuse_no_training_rows({name: split.rows for name, split in manifest.splits.items()})
+            write_manifest(folder, manifest)
+            _publish(folder, target)
+    except InputError:
+        shutil.rmtree(work.path, ignore_errors=True)
+        if not target.exists():
             raise
-        raise InputError("reading tables needs pyarrow", hint="pip install 'dlrmx[data]'") from None
-    return TabularSource(recipe, report)
+        _check(target)
+    shutil.rmtree(work.path, ignore_errors=True)
 
 
-def _write(source: Source, folder: Path, fingerprint: str, report: Progress) -> None:
-    with DatasetWriter(folder, source.layout) as writer:
-        for part in source.parts():
-            writer.append(part)
-            report("prepare", sum(writer.rows.values()), source.rows)
-        if writer.rows["train"] == 0:
-            counts = ", ".join(f"{count} in {name}" for name, count in writer.rows.items())
-            raise InputError(f"no rows to train on: {counts}", hint="Add rows, or lower data.split's fractions.")
-        writer.finish(fingerprint, source)
+def _earlier(identity: Identity, folder: Path) -> Path | None:
+    """The largest prepared data that ours begins with: made alike, of the first of our files."""
+    found: list[tuple[int, Path]] = []
+    for path in folder.glob("[0-9a-f]*"):
+        try:
+            manifest = read_manifest(path)
+        except InputError:
+            continue
+        count = len(manifest.sources)
+        if manifest.transform == identity.transform and count > 0 and manifest.sources == identity.sources[:count]:
+            found.append((count, path))
+    return max(found)[1] if found else None
+
+
+@contextmanager
+def _partial(target: Path) -> Iterator[Path]:
+    """A folder beside `target` to write to, removed at the end unless it was renamed."""
+    partial = target.parent / f"{PARTIAL}{os.getpid()}-{secrets.token_hex(4)}"
+    partial.mkdir()
+    try:
+        yield partial
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _refuse_no_training_rows(rows: dict[str, int]) -> None:
+    if rows["train"] == 0:
+        counts = ", ".join(f"{count} in {name}" for name, count in rows.items())
+        raise InputError(f"no rows to train on: {counts}", hint="Add rows, or lower data.split's fractions.")
 
 
 def _publish(partial: Path, target: Path) -> None:
@@ -143,7 +195,7 @@ def _check(target: Path) -> None:
 
 def _remove_stale(folder: Path) -> None:
     """Remove what preparations that were killed left, long ago."""
-    for partial in folder.glob(f"{PARTIAL}*"):
+    for partial in [*folder.glob(f"{PARTIAL}*"), *folder.glob(f"{WORK}*")]:
         newest = max((path.stat().st_mtime for path in [partial, *partial.iterdir()]), default=0.0)
         if time.time() - newest > STALE_SECONDS:
             shutil.rmtree(partial, ignore_errors=True)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, layout_of
-from dlrmx.data.faults import Policy, Tally
 from dlrmx.data.hashing import key_of_text, mix_key
 from dlrmx.data.permute import permute_ids
 from dlrmx.data.splits import assign
@@ -83,8 +82,6 @@ class SyntheticSource:
         self.layout = layout_of(recipe, one_hot)
         self.rows: int | None = recipe.data.rows
         self.losses = {name: Losses() for name in recipe.features}
-        self.bad_rows = Tally()
-        self.policy: Policy = "fail"
         counts = {feature.table: min(feature.rows, MAX_RANKS) for feature in self.layout.features}
         # Tables of one size share one distribution.
         sizes = {count: Zipf(count, recipe.data.zipf) for count in set(counts.values())}

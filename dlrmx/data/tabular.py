@@ -1,7 +1,9 @@
 """Tabular data: the rows of CSV, TSV and Parquet files, streamed; a first pass counts what vocabularies need."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +17,23 @@ from dlrmx.data.files import find_files, format_of
 from dlrmx.data.hashing import hash_texts
 from dlrmx.data.manifest import OFFENDERS
 from dlrmx.data.numbers import NumberLookup
+from dlrmx.data.source import Extent, Piece, Told
 from dlrmx.data.splits import assign
 from dlrmx.data.tables import Place, Table, missing_columns
-from dlrmx.data.vocabulary import Counter, HashLookup, Lookup, VocabularyLookup, missing_id
+from dlrmx.data.vocabulary import (
+    OVERFLOW,
+    Counter,
+    HashLookup,
+    Lookup,
+    VocabularyLookup,
+    missing_id,
+    read_texts,
+    vocabulary_tables,
+    write_texts,
+)
 from dlrmx.data.writer import Losses, Part
 from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.schema import Feature, Recipe, Tabular
-
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -61,32 +72,42 @@ class _Ids:
 
 
 class TabularSource:
-    """The rows of a recipe whose data section is `tabular`."""
+    """The files of a recipe whose data section is `tabular`."""
 
-    def __init__(self, recipe: Recipe, progress: Progress) -> None:
+    def __init__(self, recipe: Recipe) -> None:
         assert isinstance(recipe.data, Tabular)
-        self._recipe, self._data, self._progress = recipe, recipe.data, progress
+        self._recipe, self._data = recipe, recipe.data
         self._tables = [Table(path, format_of(path, recipe.data)) for path in find_files(recipe.data)]
         lists = _list_features(recipe, recipe.data, self._tables)
         self.layout = layout_of(recipe, {name for name in recipe.features if name not in lists and self._single(name)})
-        counts = [table.rows for table in self._tables]
-        self.rows: int | None = None if None in counts else sum(count for count in counts if count is not None)
         self.losses = {name: Losses() for name in recipe.features}
         self.bad_rows, self.policy = Tally(), recipe.data.bad_rows
+        self.numbered = recipe.data.split.on is None
+        self._vocabularies = vocabulary_tables(recipe)
+        self.counted = bool(self._vocabularies)
 
     def _single(self, name: str) -> bool:
         feature = self._recipe.features[name]
         return feature.separator is None and feature.weights is None and feature.missing == "reserve"
 
-    def parts(self) -> Iterator[Part]:
-        """All rows, in file order. Raises InputError where there is none, and at a bad one if the recipe says so."""
-        lookups = self._lookups()
-        rows = 0
-        for chunk in self._chunks(list(_wanted(self._recipe, self._data))):
-            rows += chunk.batch.num_rows
+    def pieces(self) -> list[Piece]:
+        _features_by_table(self._recipe)
+        return [Piece(table.path) for table in self._tables]
+
+    def extent(self, piece: Piece) -> Extent:
+        table = self._table(piece)
+        if table.rows is not None:
+            return Extent(table.rows)
+        batches = table.batches([self._data.label.column], self._data.bad_rows)
+        return Extent(sum(batch.num_rows for batch, _, _ in batches))
+
+    def _table(self, piece: Piece) -> Table:
+        return Table(piece.path, format_of(piece.path, self._data))
+
+    def parts(self, piece: Piece, before: Extent, vocabularies: Path) -> Iterator[Part]:
+        lookups = self._lookups(vocabularies)
+        for chunk in self._chunks(piece, before, list(_wanted(self._recipe, self._data))):
             yield self._part(chunk, lookups)
-        if rows == 0:
-            raise InputError(f"{self._tables[0].path}: no rows in the {len(self._tables)} file(s) of data.files")
 
     def _part(self, chunk: _Chunk, lookups: dict[str, Lookup]) -> Part:
         missing, label, faults = self._data.missing, self._data.label, chunk.faults
@@ -108,12 +129,11 @@ class TabularSource:
         whole = len(kept) == len(labels)
         return Part(columns, splits) if whole else Part(columns.take(kept), splits[kept])
 
-    def _chunks(self, columns: list[str]) -> Iterator[_Chunk]:
-        first = 0
-        for table in self._tables:
-            for batch, place, faults in table.batches(columns, self._data.bad_rows):
-                yield _Chunk(batch, place, faults, first)
-                first += batch.num_rows
+    def _chunks(self, piece: Piece, before: Extent, columns: list[str]) -> Iterator[_Chunk]:
+        first = before.rows
+        for batch, place, faults in self._table(piece).batches(columns, self._data.bad_rows):
+            yield _Chunk(batch, place, faults, first)
+            first += batch.num_rows
 
     def _splits(self, chunk: _Chunk) -> NDArray[np.uint8]:
         split = self._data.split
@@ -151,31 +171,31 @@ class TabularSource:
 
         return _Ids(bags, empty, rows, found.unseen[codes], found.bad[codes], tell)
 
-    def _lookups(self) -> dict[str, Lookup]:
+    def _lookups(self, folder: Path) -> dict[str, Lookup]:
         """For each table, how its features' values become ids."""
-        by_table = _features_by_table(self._recipe)
-        counted = {
-            name: list(users) for name, users in by_table.items() if next(iter(users.values())).ids == "vocabulary"
-        }
-        vocabularies = self._vocabularies(counted) if counted else {}
-        return {
-            name: vocabularies[name] if name in vocabularies else self._lookup(name, next(iter(users.values())))
-            for name, users in by_table.items()
-        }
+        lookups: dict[str, Lookup] = {}
+        overflow = json.loads((folder / OVERFLOW).read_text()) if self._vocabularies else {}
+        for name, feature in self._recipe.features.items():
+            self.losses[name].overflow = overflow.get(feature.table, 0)
+            if feature.table not in lookups:
+                lookups[feature.table] = self._lookup(feature.table, feature, folder)
+        return lookups
 
-    def _lookup(self, table: str, feature: Feature) -> Lookup:
+    def _lookup(self, table: str, feature: Feature, folder: Path) -> Lookup:
         settings = self._recipe.tables[table]
+        if feature.ids == "vocabulary":
+            number = list(self._vocabularies).index(table)
+            return VocabularyLookup(read_texts(folder / f"{number}.parquet"), settings.rows)
         if feature.ids == "modulo" or feature.ids == "identity":
             return NumberLookup(settings.rows, feature.ids, settings.bad_ids)
         return HashLookup(settings.rows)
 
-    def _vocabularies(self, users: dict[str, list[str]]) -> dict[str, Lookup]:
-        """A pass over all files that counts the values in training rows; `users`: table -> its features."""
-        counters = {table: Counter() for table in users}
-        features = {name: self._recipe.features[name] for names in users.values() for name in names}
+    def count(self, piece: Piece, before: Extent, folder: Path, told: Told) -> None:
+        counters = {table: Counter() for table in self._vocabularies}
+        features = {name: feature for name, feature in self._recipe.features.items() if feature.table in counters}
         columns = [column for feature in features.values() for column in (feature.column, feature.weights) if column]
         columns += [self._data.split.on] if self._data.split.on else []
-        for chunk in self._chunks(list(dict.fromkeys(columns))):
+        for chunk in self._chunks(piece, before, list(dict.fromkeys(columns))):
             train = self._splits(chunk) == 0
             for name, feature in features.items():
                 values = self._bags(name, chunk)
@@ -183,15 +203,19 @@ class TabularSource:
                 counts = np.bincount(codes, minlength=len(values.texts))
                 met = np.flatnonzero(counts)
                 counters[feature.table].add(values.texts.take(pa.array(met)), counts[met])
-            self._progress("count", chunk.first + chunk.batch.num_rows, self.rows)
-        return {table: self._vocabulary(table, names, counters[table]) for table, names in users.items()}
+            told(chunk.batch.num_rows)
+        for number, counter in enumerate(counters.values()):
+            counter.save(folder / f"{number}.parquet")
 
-    def _vocabulary(self, table: str, users: list[str], counter: Counter) -> VocabularyLookup:
-        rows = self._recipe.tables[table].rows
-        values, overflow = counter.vocabulary(self._recipe.features[users[0]].min_count, rows)
-        for name in users:
-            self.losses[name].overflow = overflow
-        return VocabularyLookup(values, rows)
+    def join_counts(self, folders: list[Path], folder: Path) -> None:
+        overflow = {}
+        for number, (table, min_count) in enumerate(self._vocabularies.items()):
+            counter = Counter()
+            for one in folders:
+                counter.load(one / f"{number}.parquet")
+            values, overflow[table] = counter.vocabulary(min_count, self._recipe.tables[table].rows)
+            write_texts(folder / f"{number}.parquet", values)
+        (folder / OVERFLOW).write_text(json.dumps(overflow))
 
 
 def _fill(bags: BagColumn, missing: int) -> BagColumn:

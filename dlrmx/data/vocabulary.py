@@ -5,19 +5,24 @@ take the values in order of frequency, ties in order of their text, as far as th
 through the table's permutation. All features of a table share what it holds.
 """
 
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
+import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from dlrmx.data.hashing import hash_texts
 from dlrmx.data.permute import permute_ids
+from dlrmx.recipe.schema import Recipe
 
 MISSING = 0
 UNSEEN = 1
 RESERVED = 2
+# Beside vocabularies: how many values of each table found no room.
+OVERFLOW = "overflow.json"
 # Counts are summed up whenever so many entries came in.
 COMPACT = 2**20
 
@@ -36,6 +41,12 @@ class Lookup(Protocol):
     """Ids for texts."""
 
     def ids(self, texts: pa.Array) -> Found: ...
+
+
+def vocabulary_tables(recipe: Recipe) -> dict[str, int]:
+    """The tables with a vocabulary, and how often a value must be met in training to be in it."""
+    users = recipe.features.values()
+    return {feature.table: feature.min_count for feature in users if feature.ids == "vocabulary"}
 
 
 def missing_id(rows: int) -> int:
@@ -94,6 +105,15 @@ class Counter:
         if self._entries > self._limit:
             self._compact()
 
+    def save(self, path: Path) -> None:
+        """Write the counts down."""
+        parquet.write_table(self._compact(), path)
+
+    def load(self, path: Path) -> None:
+        """Add counts that `save` wrote."""
+        counted = parquet.read_table(path)
+        self.add(counted["value"].combine_chunks(), counted["count"].to_numpy())
+
     def vocabulary(self, min_count: int, rows: int) -> tuple[pa.Array, int]:
         """The values that a table of `rows` rows holds, in order; and how many more would be frequent enough."""
         counted = self._compact()
@@ -110,3 +130,13 @@ class Counter:
         self._pending, self._entries = [counted], len(counted)
         self._limit = 2 * len(counted) + COMPACT
         return counted
+
+
+def write_texts(path: Path, texts: pa.Array) -> None:
+    """Write a vocabulary's values down, in order."""
+    parquet.write_table(pa.table({"value": texts}), path)
+
+
+def read_texts(path: Path) -> pa.Array:
+    """What `write_texts` wrote."""
+    return parquet.read_table(path)["value"].combine_chunks()

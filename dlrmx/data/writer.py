@@ -1,28 +1,22 @@
 """Writing a prepared dataset, part by part: the columns of each split, and the facts for its manifest."""
 
-import math
-import os
-import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, Layout, SplitFiles
+from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, Layout, SplitFiles, met_file
 from dlrmx.data.faults import Policy, Tally
 from dlrmx.data.hashing import TEXT_HASH
-from dlrmx.data.manifest import HISTOGRAM, MANIFEST, FeatureFacts, FileFacts, Manifest, RowFacts, SplitFacts
+from dlrmx.data.manifest import HISTOGRAM, FeatureFacts, Manifest, RowFacts, SplitFacts, write_manifest
+from dlrmx.data.met import Met
 from dlrmx.data.order import ORDER
+from dlrmx.data.output import OutputFile
 from dlrmx.data.permute import PERMUTATION
 from dlrmx.data.splits import SPLIT_HASH, SPLITS
-
-# Up to so many rows, the different ids of a table are counted exactly: one byte each.
-EXACT_ROWS = 2**24
 
 
 @dataclass(frozen=True)
@@ -44,39 +38,13 @@ class Losses:
     bad: Tally = field(default_factory=Tally)
 
 
-class Source(Protocol):
-    """Where rows come from. `rows` is None where it is not known beforehand.
+@dataclass(frozen=True)
+class Identity:
+    """Which dataset it is: its fingerprint, that of all but the files, and the files (path, size, time)."""
 
-    After `parts`, `losses` and `bad_rows` are complete, and `policy` says what became of the bad rows.
-    """
-
-    layout: Layout
-    rows: int | None
-    losses: dict[str, Losses]
-    bad_rows: Tally
-    policy: Policy
-
-    def parts(self) -> Iterator[Part]: ...
-
-
-class _File:
-    """A file that is written once, from begin to end, and its facts."""
-
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self.facts = FileFacts(0, 0)
-        self._file = path.open("wb")
-
-    def write(self, array: NDArray[np.generic]) -> None:
-        raw = np.ascontiguousarray(array).tobytes()
-        self._file.write(raw)
-        self.facts = FileFacts(self.facts.bytes + len(raw), zlib.crc32(raw, self.facts.crc32))
-
-    def close(self) -> None:
-        """On the disk, not only in its cache: the rename that publishes it may survive a power cut."""
-        with self._file:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+    fingerprint: str
+    transform: str
+    sources: list[list[str | int]]
 
 
 class _BagWriter:
@@ -84,13 +52,13 @@ class _BagWriter:
 
     def __init__(self, folder: Path, files: SplitFiles, number: int, *, weighted: bool) -> None:
         names = files.bag(number)
-        self._offsets, self._ids = _File(folder / names.offsets), _File(folder / names.ids)
-        self._weights = _File(folder / names.weights) if weighted else None
+        self._offsets, self._ids = OutputFile(folder / names.offsets), OutputFile(folder / names.ids)
+        self._weights = OutputFile(folder / names.weights) if weighted else None
         self._end = 0
         self._offsets.write(np.zeros(1, dtype="<i8"))
 
     @property
-    def files(self) -> list[_File]:
+    def files(self) -> list[OutputFile]:
         return [self._offsets, self._ids, *([self._weights] if self._weights else [])]
 
     def append(self, bags: BagColumn, id_type: np.dtype[np.int32] | np.dtype[np.int64]) -> None:
@@ -108,8 +76,8 @@ class _SplitWriter:
     def __init__(self, folder: Path, name: str, layout: Layout) -> None:
         files = SplitFiles(name)
         self._id_type = layout.id_type
-        self._labels, self._dense = _File(folder / files.labels), _File(folder / files.dense)
-        self._one_hot = _File(folder / files.one_hot)
+        self._labels, self._dense = OutputFile(folder / files.labels), OutputFile(folder / files.dense)
+        self._one_hot = OutputFile(folder / files.one_hot)
         self._bags = [
             _BagWriter(folder, files, number, weighted=feature.weighted) for number, feature in enumerate(layout.bags)
         ]
@@ -118,7 +86,7 @@ class _SplitWriter:
         self._entropy: float | None = None
 
     @property
-    def files(self) -> list[_File]:
+    def files(self) -> list[OutputFile]:
         return [self._labels, self._dense, self._one_hot, *(file for bag in self._bags for file in bag.files)]
 
     def append(self, columns: Columns, entropy: NDArray[np.float64] | None) -> None:
@@ -154,7 +122,7 @@ class _Count:
     histogram: NDArray[np.int64] = field(default_factory=lambda: np.zeros(HISTOGRAM, dtype=np.int64))
 
     def __post_init__(self) -> None:
-        self._met = np.zeros(min(self.feature.rows, EXACT_ROWS), dtype=np.bool_)
+        self.met = Met(self.feature.rows)
 
     def add(self, ids: NDArray[np.integer], num_bags: int, longest: int) -> None:
         rows = self.feature.rows
@@ -166,7 +134,7 @@ class _Count:
         self.ids += len(wide)
         self.longest = max(self.longest, longest)
         self.histogram += np.bincount(wide * HISTOGRAM // rows, minlength=HISTOGRAM)
-        self._met[wide if rows <= EXACT_ROWS else wide % EXACT_ROWS] = True
+        self.met.add(wide)
 
     def facts(self, losses: Losses) -> FeatureFacts:
         feature = self.feature
@@ -178,7 +146,7 @@ class _Count:
             expand=feature.expand,
             mean_pooling=feature.expand * self.ids / self.bags if self.bags else 0.0,
             max_pooling=feature.expand * self.longest,
-            distinct=self._distinct(),
+            distinct=self.met.distinct,
             missing=losses.missing,
             unseen=losses.unseen,
             overflow=losses.overflow,
@@ -186,13 +154,6 @@ class _Count:
             first_bad=losses.bad.first,
             histogram=self.histogram.tolist(),
         )
-
-    def _distinct(self) -> int:
-        met = int(self._met.sum())
-        if self.feature.rows <= EXACT_ROWS:
-            return met
-        # Linear counting (Whang et al. 1990): the ids are spread evenly, so the free share of m slots is exp(-n / m).
-        return round(EXACT_ROWS * math.log(EXACT_ROWS / max(EXACT_ROWS - met, 1)))
 
 
 class DatasetWriter:
@@ -232,24 +193,32 @@ class DatasetWriter:
             lengths = bags.lengths
             self._counts[feature.name].add(bags.ids, len(lengths), int(lengths.max(initial=0)))
 
-    def finish(self, fingerprint: str, source: Source) -> None:
+    def finish(self, identity: Identity, losses: dict[str, Losses], rows: RowFacts) -> None:
         """Close the files and write the manifest, last."""
         self._open.close()
-        bad, kept = source.bad_rows, sum(self.rows.values())
-        read = kept + bad.count if source.policy == "skip" else kept
+        files = [file for split in self._splits.values() for file in split.files]
+        for number, count in enumerate(self._counts.values()):
+            files.append(OutputFile(self._folder / met_file(number)))
+            with closing(files[-1]):
+                files[-1].write_bytes(count.met.to_bytes())
         manifest = Manifest(
-            fingerprint=fingerprint,
-            rows=RowFacts(read, bad.count, source.policy, bad.first),
+            fingerprint=identity.fingerprint,
+            transform=identity.transform,
+            sources=identity.sources,
+            rows=rows,
             dense=list(self._layout.dense),
             splits={name: split.facts for name, split in self._splits.items()},
-            features={name: count.facts(source.losses[name]) for name, count in self._counts.items()},
-            files={file.name: file.facts for split in self._splits.values() for file in split.files},
+            features={name: count.facts(losses[name]) for name, count in self._counts.items()},
+            files={file.name: file.facts for file in files},
             order=ORDER,
             permutation=PERMUTATION,
             id_hash=TEXT_HASH,
             split_hash=SPLIT_HASH,
         )
-        with (self._folder / MANIFEST).open("w", encoding="utf-8") as file:
-            file.write(manifest.to_json())
-            file.flush()
-            os.fsync(file.fileno())
+        write_manifest(self._folder, manifest)
+
+
+def row_facts(writer: DatasetWriter, bad: Tally, policy: Policy) -> RowFacts:
+    """Of all rows that were written, and the bad ones."""
+    kept = sum(writer.rows.values())
+    return RowFacts(kept + bad.count if policy == "skip" else kept, bad.count, policy, bad.first)

@@ -31,10 +31,19 @@ def test_no_time_is_left_after_the_last_step() -> None:
 
 
 def test_preparation_says_how_far_it_is_until_the_next_phase() -> None:
-    event = {"event": "progress", "phase": "prepare", "what": "day_0.csv", "done": 65536, "total": 1000000}
+    event = {"event": "progress", "time": 5.0, "phase": "prepare", "what": "day_0.csv", "done": 65536, "total": 1000000}
     assert folded(event).doing == "day_0.csv: 65,536 of 1,000,000 rows"
     assert folded({**event, "total": None}).doing == "day_0.csv: 65,536 rows"
     assert folded(event, {"event": "phase", "phase": "plan"}).doing == ""
+
+
+def test_preparation_says_its_pace_and_the_time_left() -> None:
+    event = {"event": "progress", "time": 5.0, "phase": "prepare", "what": "count", "done": 1000, "total": 50_000}
+    later = {**event, "time": 7.0, "done": 21_000}
+    assert folded(event, later).doing == "count: 21,000 of 50,000 rows, 10 K rows/s, 2.9 s left"
+    assert folded(event, {**later, "total": None}).doing == "count: 21,000 rows, 10 K rows/s"
+    assert folded(event, {**later, "time": 5.5}).doing == "count: 21,000 of 50,000 rows"
+    assert folded(event, later, {**later, "what": "prepare"}).doing == "prepare: 21,000 of 50,000 rows"
 
 
 def test_failed_saves_are_counted_and_the_rest_is_kept() -> None:

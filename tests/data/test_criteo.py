@@ -11,10 +11,11 @@ import pytest
 from criteo_files import CATEGORIES, INTEGERS, criteo, random_rows, row, write
 from data_recipes import whole
 from dlrmx.data import criteo_lines
-from dlrmx.data.criteo_lines import Piece, count_rows, read_lines
+from dlrmx.data.criteo_lines import count_rows, read_lines
 from dlrmx.data.manifest import Manifest, read_manifest
 from dlrmx.data.permute import restore_ids
 from dlrmx.data.prepare import prepare
+from dlrmx.data.source import Extent, Piece
 from dlrmx.errors import InputError
 from dlrmx.recipe.schema import Recipe
 from hash_reference import MASK, hash_of_bytes, mix, text_hash
@@ -94,7 +95,7 @@ def test_the_same_rows_however_they_are_written(
     assert (other.labels == plain.labels).all()
     assert (other.dense == plain.dense).all()
     assert all((other.bags[name].ids == plain.bags[name].ids).all() for name in CATEGORIES)
-    assert count_rows(Piece(tmp_path / "a"))[0] == 40
+    assert count_rows(Piece(tmp_path / "a")).rows == 40
 
 
 def test_floats_in_the_integer_columns(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_lines_keep_their_numbers_between_pieces(tmp_path: Path, monkeypatch: py
         found = []
         for piece in (Piece(path, 0, cut), Piece(path, cut, None)):
             rows = [lines.text(n, 14) for lines in read_lines(piece) for n in range(len(lines.numbers))]
-            assert count_rows(piece) == (len(rows), len(rows))
+            assert count_rows(piece) == Extent(len(rows), len(rows))
             found += rows
         assert found == whole_file
 

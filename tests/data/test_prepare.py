@@ -28,7 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_what_is_prepared_is_not_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = prepare(synthetic(), tmp_path)
     assert folder == prepared_path(synthetic(), tmp_path) == tmp_path / "prepared" / data_fingerprint(synthetic())
-    monkeypatch.setattr(module, "_source", None)
+    monkeypatch.setattr(module, "_prepare_synthetic", None)
     assert prepare(synthetic(), tmp_path) == folder
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
@@ -139,7 +139,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dlrmx.data.writer.os.fsync", full)
+    monkeypatch.setattr("dlrmx.data.output.os.fsync", full)
     with pytest.raises(InputError, match="No space left on device"):
         prepare(synthetic(), tmp_path)
     assert list((tmp_path / "prepared").iterdir()) == []

@@ -258,9 +258,13 @@ def test_more_rows_than_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder = prepare(recipe, tmp_path, progress=lambda *step: seen.append(step))
     assert whole(folder).labels.tolist() == [1] * 200
     assert bags_of(folder, "item")[:100] == bags_of(folder, "item")[100:]
-    assert [step for step in seen if step[1] == 200] == [("count", 200, None), ("prepare", 200, None)]
+    assert [step for step in seen if step[1] == 200] == [
+        ("survey", 200, None),
+        ("count", 200, 200),
+        ("prepare", 200, 200),
+    ]
     prepare(tabular([table], {"item": {}}, {"item": 99}), tmp_path, progress=lambda *step: seen.append(step))
-    assert seen[-1] == ("prepare", 100, 100)
+    assert seen[-1] == ("prepare", 100, None)
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input

@@ -1,0 +1,119 @@
+"""Joins prepared datasets of one layout into one: the rows of each split in the order of the datasets."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dlrmx.data.columns import Layout, SplitFiles, met_file, stored_layout
+from dlrmx.data.manifest import OFFENDERS, FeatureFacts, FileFacts, Manifest, RowFacts, SplitFacts, read_manifest
+from dlrmx.data.met import Met
+from dlrmx.data.output import OutputFile
+from dlrmx.data.splits import SPLITS
+
+COPY_BYTES = 8 << 20
+
+
+def merge(folders: Sequence[Path], target: Path) -> Manifest:
+    """Write the joined files into the existing, empty folder `target`; the manifest is returned, not written.
+
+    Its fingerprint and sources are those of the last dataset. Raises InputError where a dataset is damaged.
+    """
+    manifests = [read_manifest(folder) for folder in folders]
+    layout = stored_layout(manifests[0])
+    files: dict[str, FileFacts] = {}
+    for split in SPLITS:
+        names = SplitFiles(split)
+        for name in _plain_files(names, layout):
+            files[name] = _join(folders, target, name)
+        for number in range(len(layout.bags)):
+            name = names.bag(number).offsets
+            files[name] = _join_offsets(folders, target, name)
+    features = {}
+    for number, feature in enumerate(layout.features):
+        met = Met(feature.rows)
+        for folder in folders:
+            met.join((folder / met_file(number)).read_bytes())
+        with ExitStack() as stack:
+            file = OutputFile(target / met_file(number))
+            stack.callback(file.close)
+            file.write_bytes(met.to_bytes())
+        files[file.name] = file.facts
+        features[feature.name] = _feature_facts([manifest.features[feature.name] for manifest in manifests], met)
+    return replace(
+        manifests[-1],
+        rows=_row_facts([manifest.rows for manifest in manifests]),
+        splits={name: _split_facts([manifest.splits[name] for manifest in manifests]) for name in SPLITS},
+        features=_with_pooling(features, manifests),
+        files=files,
+    )
+
+
+def _plain_files(names: SplitFiles, layout: Layout) -> Iterator[str]:
+    """Those that are joined by writing one after the other."""
+    yield from (names.labels, names.dense, names.one_hot)
+    for number, feature in enumerate(layout.bags):
+        yield names.bag(number).ids
+        if feature.weighted:
+            yield names.bag(number).weights
+
+
+def _join(folders: Sequence[Path], target: Path, name: str) -> FileFacts:
+    with ExitStack() as stack:
+        out = OutputFile(target / name)
+        stack.callback(out.close)
+        for folder in folders:
+            with (folder / name).open("rb") as file:
+                while raw := file.read(COPY_BYTES):
+                    out.write_bytes(raw)
+    return out.facts
+
+
+def _join_offsets(folders: Sequence[Path], target: Path, name: str) -> FileFacts:
+    """Each dataset's offsets begin where those before it end."""
+    with ExitStack() as stack:
+        out = OutputFile(target / name)
+        stack.callback(out.close)
+        end = 0
+        out.write(np.zeros(1, dtype="<i8"))
+        for folder in folders:
+            own = np.memmap(folder / name, dtype="<i8", mode="r")
+            for first in range(1, len(own), COPY_BYTES // 8):
+                out.write(own[first : first + COPY_BYTES // 8] + end)
+            end += int(own[-1])
+    return out.facts
+
+
+def _row_facts(facts: Sequence[RowFacts]) -> RowFacts:
+    first = [place for one in facts for place in one.first][:OFFENDERS]
+    return RowFacts(sum(one.read for one in facts), sum(one.bad for one in facts), facts[-1].policy, first)
+
+
+def _split_facts(facts: Sequence[SplitFacts]) -> SplitFacts:
+    rows = sum(one.rows for one in facts)
+    # Labels are 0 or 1: their sum is whole.
+    positive = sum(round((one.label_mean or 0.0) * one.rows) for one in facts)
+    return SplitFacts(rows, positive / rows if rows else None, None)
+
+
+def _feature_facts(facts: Sequence[FeatureFacts], met: Met) -> FeatureFacts:
+    return replace(
+        facts[-1],
+        max_pooling=max(one.max_pooling for one in facts),
+        distinct=met.distinct,
+        missing=sum(one.missing for one in facts),
+        unseen=sum(one.unseen for one in facts),
+        bad=sum(one.bad for one in facts),
+        first_bad=[place for one in facts for place in one.first_bad][:OFFENDERS],
+        histogram=np.sum([one.histogram for one in facts], axis=0).tolist(),
+    )
+
+
+def _with_pooling(features: dict[str, FeatureFacts], manifests: Sequence[Manifest]) -> dict[str, FeatureFacts]:
+    rows = sum(split.rows for manifest in manifests for split in manifest.splits.values())
+    return {
+        name: replace(facts, mean_pooling=facts.expand * sum(facts.histogram) / rows if rows else 0.0)
+        for name, facts in features.items()
+    }

@@ -1,0 +1,264 @@
+"""Piece by piece: the same bytes whole, in files, cut anywhere, killed and restarted, added later."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criteo_files import criteo, random_rows, row, write
+from data_recipes import tabular, whole
+from dlrmx.data import criteo as module
+from dlrmx.data import pool
+from dlrmx.data.manifest import MANIFEST, Manifest, read_manifest, verify
+from dlrmx.data.prepare import prepare, prepared_path
+from dlrmx.errors import InputError
+from dlrmx.recipe.schema import Recipe
+
+SPLIT = {"validation": 0.1, "test": 0.2}
+FEATURES: dict[str, Any] = {
+    "C1": {},
+    "C2": {"ids": "vocabulary", "min_count": 2},
+    "C3": {"ids": "modulo"},
+    "drop": {"column": "C4", "missing": "drop", "table": "C4"},
+}
+LINES = [line if n % 97 else row("2") for n, line in enumerate(random_rows(1200), start=1)]
+
+
+def made(*files: Path, **more: Any) -> Recipe:
+    return criteo(list(files), **{"features": FEATURES, "split": SPLIT, "bad_rows": "skip", **more})
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != MANIFEST}
+
+
+def facts(folder: Path) -> Manifest:
+    """What the manifest says of the data; not which files it is of, nor where in them its first bad rows are."""
+    found = read_manifest(folder)
+    rows = {**vars(found.rows), "first": len(found.rows.first)}
+    return Manifest(**{**vars(found), "fingerprint": "", "sources": [], "transform": "", "rows": rows})
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    return prepare(made(write(tmp_path / "whole.txt", *LINES)), tmp_path)
+
+
+def in_files(tmp_path: Path) -> list[Path]:
+    cuts = [0, 500, 501, 1200]
+    bounds = zip(cuts, cuts[1:], strict=False)
+    return [write(tmp_path / f"day_{n}", *LINES[a:b]) for n, (a, b) in enumerate(bounds)]
+
+
+@pytest.mark.parametrize("piece_bytes", [9000, 40_000])
+def test_a_file_in_pieces(piece_bytes: int, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
+    folder = prepare(made(tmp_path / "whole.txt"), tmp_path / "root")
+    assert content(folder) == content(reference)
+    # Line numbers and all.
+    assert read_manifest(folder) == read_manifest(reference)
+    verify(folder)
+
+
+def test_files_one_after_the_other(reference: Path, tmp_path: Path) -> None:
+    folder = prepare(made(*in_files(tmp_path)), tmp_path / "root")
+    assert content(folder) == content(reference)
+    assert facts(folder) == facts(reference)
+
+
+def test_workers_do_the_same(reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "INLINE_BYTES", 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(module, "PIECE_BYTES", 40_000)
+    seen: list[tuple[str, int, int | None]] = []
+    folder = prepare(made(tmp_path / "whole.txt"), tmp_path / "root", progress=lambda *step: seen.append(step))
+    assert content(folder) == content(reference)
+    assert read_manifest(folder) == read_manifest(reference)
+    assert {step[0] for step in seen} == {"survey", "count", "prepare"}
+    assert ("count", 1200, 1200) in seen
+
+
+def test_what_a_worker_finds_bad_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "INLINE_BYTES", 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    files = in_files(tmp_path)
+    with pytest.raises(InputError, match=r"day_0:97: label: the label is '2'"):
+        prepare(made(*files[:2], bad_rows="fail"), tmp_path)
+    assert not list((tmp_path / "prepared").iterdir())
+
+
+@pytest.mark.parametrize("split", [SPLIT, {**SPLIT, "on": "C5"}])
+def test_files_added_later(split: dict[str, Any], tmp_path: Path) -> None:
+    features = {name: {**feature, "ids": "hash"} for name, feature in FEATURES.items() if name != "C2"}
+    files = in_files(tmp_path)
+    prepare(made(*files[:2], features=features, split=split), tmp_path / "a")
+    asked: list[int] = []
+    later = prepare(
+        made(*files, features=features, split=split),
+        tmp_path / "a",
+        progress=lambda what, done, total: asked.append(done),
+    )
+    assert max(asked) < 1200 - 501  # only the new rows, without the bad ones
+    once = prepare(made(*files, features=features, split=split), tmp_path / "b")
+    assert content(later) == content(once)
+    assert read_manifest(later) == read_manifest(once)
+
+
+def test_a_vocabulary_of_more_files_is_another_one(tmp_path: Path) -> None:
+    files = in_files(tmp_path)
+    prepare(made(*files[:2]), tmp_path / "a")
+    later, once = prepare(made(*files), tmp_path / "a"), prepare(made(*files), tmp_path / "b")
+    assert content(later) == content(once)
+    assert read_manifest(later) == read_manifest(once)
+
+
+def test_only_what_was_made_alike_of_the_first_files_is_added_to(tmp_path: Path) -> None:
+    features: dict[str, Any] = {"C1": {}}
+    files = in_files(tmp_path)
+    for other in (
+        made(*files[2:], features=features),
+        made(*files[:2], features={"C1": {"ids": "modulo"}}),
+        made(*files[:2], features=features, split={"validation": 0.3, "test": 0.2}),
+    ):
+        prepare(other, tmp_path / "a")
+    folders = [prepare(made(*files, features=features), tmp_path / root) for root in "ab"]
+    assert content(folders[0]) == content(folders[1])
+
+
+def test_csv_and_parquet_files_added_later(tmp_path: Path) -> None:
+    lines = [f"{n % 2},v{n % 50}|w" for n in range(300)]
+    for number in range(3):
+        body = "\n".join(["y,item", *lines[100 * number : 100 * (number + 1)]])
+        (tmp_path / f"{number}.csv").write_text(body + "\n")
+    (tmp_path / "all.csv").write_text("\n".join(["y,item", *lines]) + "\n")
+
+    def recipe(*names: str) -> Recipe:
+        files = [tmp_path / f"{name}.csv" for name in names]
+        return tabular(files, {"item": {"separator": "|"}}, {"item": 50}, data={"split": SPLIT})
+
+    prepare(recipe("0", "1"), tmp_path)
+    later, once = prepare(recipe("0", "1", "2"), tmp_path), prepare(recipe("all"), tmp_path)
+    assert content(later) == content(once)
+    assert facts(later) == facts(once)
+
+
+# -------------------------------------------------------------------------------------------------------------- kills
+
+_PREPARE = """
+import sys
+from pathlib import Path
+from dlrmx.data import criteo, pool
+from dlrmx.data.prepare import prepare
+from dlrmx.recipe.schema import Recipe
+criteo.PIECE_BYTES = 50_000
+pool.INLINE_BYTES = int(sys.argv[3])
+prepare(Recipe.model_validate_json(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def start(recipe: Recipe, root: Path, inline_bytes: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", _PREPARE, recipe.model_dump_json(), str(root), str(inline_bytes)])
+
+
+def results(root: Path) -> int:
+    """How many pieces' results lie in the work folder."""
+    return len(list(root.glob("prepared/.work-*/*-?????*")))
+
+
+def kill_when(process: "subprocess.Popen[bytes]", ready: Callable[[], bool]) -> bool:
+    """Kill -9 once it is so; whether the process was there to be killed."""
+    while process.poll() is None and not ready():
+        time.sleep(0.002)
+    process.kill()
+    return process.wait() != 0
+
+
+def reached_goal(root: Path, goal: int) -> Callable[[], bool]:
+    return lambda: results(root) >= goal
+
+
+def after(moment: float) -> Callable[[], bool]:
+    return lambda: time.monotonic() > moment
+
+
+@pytest.mark.parametrize("inline_bytes", [1 << 40, 0], ids=["here", "workers"])
+def test_killed_and_restarted(inline_bytes: int, reference: Path, tmp_path: Path) -> None:
+    recipe, root = made(tmp_path / "whole.txt"), tmp_path / "root"
+    reached = 0
+    for _ in range(2):
+        goal = reached + 4
+        killed = kill_when(start(recipe, root, inline_bytes), reached_goal(root, goal))
+        assert killed
+        assert results(root) >= reached  # nothing that was done is lost
+        reached = results(root)
+    assert start(recipe, root, inline_bytes).wait(60) == 0
+    folder = prepared_path(recipe, root)
+    assert content(folder) == content(reference)
+    assert read_manifest(folder) == read_manifest(reference)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_moments(reference: Path, tmp_path: Path) -> None:
+    recipe, root = made(tmp_path / "whole.txt"), tmp_path / "root"
+    began = time.monotonic()
+    assert start(recipe, root, 0).wait(60) == 0
+    takes = time.monotonic() - began
+    for number in range(20):
+        shutil.rmtree(root)
+        process = start(recipe, root, 0)
+        moment = time.monotonic() + takes * (number + 1) / 21
+        kill_when(process, after(moment))
+        assert start(recipe, root, 0).wait(60) == 0
+        assert content(prepared_path(recipe, root)) == content(reference)
+        assert read_manifest(prepared_path(recipe, root)) == read_manifest(reference)
+
+
+def test_a_result_that_was_damaged_is_made_again(reference: Path, tmp_path: Path) -> None:
+    recipe, root = made(tmp_path / "whole.txt"), tmp_path / "root"
+    assert kill_when(start(recipe, root, 1 << 40), lambda: bool(list(root.glob("prepared/.work-*/rows-00001"))))
+    (labels,) = root.glob("prepared/.work-*/rows-00000/train.labels.f32")
+    raw = bytearray(labels.read_bytes())
+    raw[3] ^= 1
+    labels.write_bytes(raw)
+    assert start(recipe, root, 1 << 40).wait(60) == 0
+    assert content(prepared_path(recipe, root)) == content(reference)
+
+
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    recipe = made(write(tmp_path / "a", *random_rows(5000)))
+    process = start(recipe, tmp_path / "root", 0)
+    assert kill_when(process, lambda: results(tmp_path / "root") >= 2)
+    deadline = time.monotonic() + 20
+    while workers := [pid for pid in os.listdir("/proc") if pid.isdigit() and _is_worker(pid, tmp_path)]:
+        assert time.monotonic() < deadline, workers
+        time.sleep(0.05)
+
+
+def _is_worker(pid: str, root: Path) -> bool:
+    """Whether it is a worker that has a file below `root` open, or works there."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        names = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return False
+    return b"dlrmx.data.worker" in command and any(str(root) in name for name in names)
+
+
+def test_a_worker_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "INLINE_BYTES", 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(InputError, match="a process that prepares data ended with code 1"):
+        prepare(made(*in_files(tmp_path)), tmp_path / "root")
+
+
+def test_one_row_in_each_of_many_files(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"day_{n}", row(str(n % 2))) for n in range(5)]
+    assert whole(prepare(criteo(files), tmp_path)).labels.tolist() == [0, 1, 0, 1, 0]
