@@ -9,6 +9,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from dlrmx.runs.events import is_event
+from dlrmx.runs.records import is_record
+
 from .live import View, open_view
 from .progress import Entry
 
@@ -59,7 +62,7 @@ def _parsed(line: str) -> Entry | None:
         entry = json.loads(line)
     except ValueError:
         return None
-    return entry if isinstance(entry, dict) and "time" in entry else None
+    return entry if isinstance(entry, dict) and (is_event(entry) or is_record(entry)) else None
 
 
 @dataclass

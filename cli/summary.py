@@ -84,11 +84,22 @@ def stopped_text(state: "RunState") -> str:
 
 def failure_text(run: "RunPaths", state: "RunState") -> str:
     """The first cause first, then the log's last lines, then what to try."""
-    why = state.reason or state.first_cause or "it ended without a word"
+    why = state.reason or state.first_cause or _launch_words(run) or "it ended without a word"
     lines = [f"{state.name} failed: {why}"]
     if tail := _log_tail(run):
         lines += ["last lines of the log:", *(f"  | {line}" for line in tail)]
     return "\n".join([*lines, "what to try:", *(f"  {hint}" for hint in _after_failure(state))])
+
+
+def _launch_words(run: "RunPaths") -> str:
+    """What the node process said before it had an attempt to write to: why it refused."""
+    from dlrmx.errors import MOST_SHOWN
+
+    try:
+        lines = run.launch_log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-MOST_SHOWN:])
 
 
 def _state_words(state: "RunState") -> str:

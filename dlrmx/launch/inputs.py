@@ -20,7 +20,7 @@ from dlrmx.recipe.load import read_frozen
 from dlrmx.recipe.schema import Recipe
 from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import AttemptPaths, RunPaths
-from dlrmx.runs.run_file import write_aside
+from dlrmx.runs.run_file import read_run, write_aside
 
 PROGRESS_EVERY_S = 0.5
 
@@ -108,14 +108,14 @@ def _checkpoint(spec: JobSpec, recipe: Recipe, attempt: AttemptPaths) -> Path | 
         hint = "`dlrmx train` starts a new run; this one is left as it is"
         raise InputError(f"no checkpoint of run {run.name} is good:\n" + "\n".join(reasons), hint=hint)
     if newest is not None:
-        _refuse_stranger(newest, recipe)
+        _refuse_stranger(newest, recipe, run)
     return newest
 
 
-def _refuse_stranger(checkpoint: Path, recipe: Recipe) -> None:
+def _refuse_stranger(checkpoint: Path, recipe: Recipe, run: RunPaths) -> None:
     """Another recipe's checkpoint may have the same tensors, and another meaning."""
     theirs, ours = read_manifest(checkpoint).state.get("fingerprint"), fingerprint(recipe)
-    if theirs not in (None, ours):
+    if theirs not in (None, ours, read_run(run)["fingerprint"]):  # the run's: as the dlrmx that began it had it
         hint = f"move it away; to start from its weights: dlrmx train RECIPE -s train.init_from={checkpoint}"
         raise InputError(f"{checkpoint}: was written by another recipe ({theirs}, not {ours})", hint=hint)
 

@@ -93,6 +93,8 @@ def _open_run(spec: JobSpec, recipe: Recipe) -> RunPaths:
     if read_run(run)["fingerprint"] != mine:
         frozen = [attempt.recipe for attempt in run.attempts() if attempt.recipe.exists()]
         changed = changed_fixed(read_frozen(frozen[-1]), recipe) if frozen else []
+        if frozen and not changed:
+            return run  # another dlrmx began it, whose schema had fewer settings: all that it had are the same
         hint = "\n    ".join(["a resume cannot change these; to start from its weights use train.init_from", *changed])
         raise InputError(f"run {spec.run} in {spec.root} is of another recipe", hint=hint)
     return run

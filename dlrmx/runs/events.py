@@ -30,8 +30,15 @@ def append_event(attempt: AttemptPaths, event: str, **fields: Any) -> bool:
 
 def read_events(attempt: AttemptPaths, *names: str) -> list[Line]:
     """The attempt's events in the order they were written, all or only those `names`."""
-    events = (line for line in read_lines(attempt.events) if isinstance(line.get("event"), str))
+    events = (line for line in read_lines(attempt.events) if is_event(line))
     return [event for event in events if not names or event["event"] in names]
+
+
+def is_event(line: Line) -> bool:
+    """Whether a line is one of `append_event`'s; what else stands in the file says nothing."""
+    head = (("time", int | float), ("event", str), ("host", str), ("pid", int))
+    whole = all(isinstance(line.get(name), kind) for name, kind in head)
+    return whole and (line["event"] != "begin" or isinstance(line.get("step"), int))
 
 
 def first_step(events: list[Line]) -> int | None:

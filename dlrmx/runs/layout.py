@@ -118,7 +118,7 @@ class RunPaths:
 
     def attempts(self) -> list[AttemptPaths]:
         """All attempts, oldest first."""
-        found = (self.dir / "attempts").glob("[0-9]*")
+        found = [path for path in (self.dir / "attempts").glob("[0-9]*") if path.name.isdecimal() and path.is_dir()]
         return [AttemptPaths(path) for path in sorted(found, key=lambda path: int(path.name))]
 
 

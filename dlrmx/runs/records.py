@@ -28,6 +28,12 @@ def read_records(run: RunPaths) -> list[Line]:
         began = first_step(read_events(attempt, "begin"))
         if began is not None:
             kept = [record for record in kept if record["step"] <= began]
-        records = (line for line in read_lines(attempt.records) if isinstance(line.get("step"), int))
+        records = (line for line in read_lines(attempt.records) if is_record(line))
         kept.extend({**record, "attempt": attempt.number} for record in records)
     return kept
+
+
+def is_record(line: Line) -> bool:
+    """Whether a line is one of `append_record`'s."""
+    types = (("time", int | float), ("step", int), ("kind", str))
+    return all(isinstance(line.get(name), kind) for name, kind in types)

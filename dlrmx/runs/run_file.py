@@ -1,7 +1,9 @@
 """run.json: what a run is and how it ended. Written whole, aside, then renamed; by the lock's holder only."""
 
 import json
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,16 @@ from dlrmx.errors import UnknownRun
 from dlrmx.runs.layout import RunPaths
 
 RunFile = dict[str, Any]
+STATES = ("created", "running", "stopped", "done", "failed", "lost")
+
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    "recipe": lambda value: isinstance(value, str),
+    "fingerprint": lambda value: isinstance(value, str),
+    "created": lambda value: isinstance(value, int | float) and math.isfinite(value),
+    "state": lambda value: value in STATES,
+    "exit_code": lambda value: value is None or isinstance(value, int),
+    "reason": lambda value: value is None or isinstance(value, str),
+}
 
 
 def read_run(run: RunPaths) -> RunFile:
@@ -23,6 +35,9 @@ def read_run(run: RunPaths) -> RunFile:
         raise UnknownRun(f"no run at {run.dir}: {error}") from error
     if not isinstance(fields, dict) or fields.get("version") != 1:
         raise UnknownRun(f"no run at {run.dir}: its run.json is not one that this dlrmx reads")
+    wrong = [name for name, sound in _SOUND.items() if not sound(fields.get(name))]
+    if wrong:
+        raise UnknownRun(f"no run at {run.dir}: its run.json is damaged ({', '.join(wrong)})")
     return fields
 
 

@@ -110,3 +110,9 @@ def test_a_row_per_run(make_run: MakeRun) -> None:
     append_event(run.attempt(1), "finished", step=20)
     name, state, step, _, path = run_row(run_state(run))
     assert (name, state, step, path) == ("mine", "done", "20 of 20", str(run.dir))
+
+
+def test_why_a_node_process_refused_is_told_where_it_began_no_attempt(make_run: MakeRun) -> None:
+    run = make_run("created")
+    run.launch_log.write_text("run clicks-1 is of another recipe\n")
+    assert failure_text(run, run_state(run)).startswith("clicks-1 failed: run clicks-1 is of another recipe")

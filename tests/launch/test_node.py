@@ -12,7 +12,7 @@ import pytest
 from dlrmx import __version__
 from dlrmx.launch import node
 from dlrmx.launch.retry import decide
-from dlrmx.runs.claim import create_run, is_live, stop_run
+from dlrmx.runs.claim import claim_attempt, create_run, is_live, stop_run
 from dlrmx.runs.run_file import read_run
 from dlrmx.runs.state import run_state
 from fake_job import FakeJob, make_job, wait_for
@@ -213,6 +213,13 @@ def test_what_must_not_start_does_not(tmp_path: Path) -> None:
     (damaged / "manifest.json").write_text("{}")
     assert other.execute()[0] == 2
     assert "no checkpoint of run tiny-2 is good:\nstep-00000002: " in run_state(other.run).reason
+
+
+def test_a_run_that_another_version_began_goes_on_where_all_its_settings_are_the_same(tmp_path: Path) -> None:
+    job = make_job(tmp_path, {})
+    run = create_run(Path(job.spec.root), "tiny", "tiny-1", "an older schema's")
+    claim_attempt(run).recipe.write_text(job.spec.recipe)
+    assert job.again(resume={"from_step": None, "after_attempt": 1}).execute() == (0, "")
 
 
 @pytest.mark.usefixtures("_signals")
