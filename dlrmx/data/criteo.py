@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,12 @@ class CriteoSource:
             cuts = list(range(step, size, step))
             found += [Piece(path, begin, end) for begin, end in zip([0, *cuts], [*cuts, None], strict=True)]
         return found
+
+    def anew(self) -> "CriteoSource":
+        other = copy(self)
+        other.losses = {name: Losses() for name in self.losses}
+        other.bad_rows = Tally()
+        return other
 
     def extent(self, piece: Piece) -> Extent:
         return count_rows(piece)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from dlrmx.data.source import Told
-from dlrmx.data.work import Task, WorkFolder, run_task
+from dlrmx.data.work import Task, WorkFolder, open_files, run_task
 from dlrmx.data.writer import Identity
 from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.schema import Recipe
@@ -26,8 +26,9 @@ def run_tasks(recipe: Recipe, work: WorkFolder, identity: Identity, tasks: Seque
     input_bytes = sum(os.path.getsize(path) for path in {task.piece.path for task in tasks})
     count = min(len(os.sched_getaffinity(0)), len(tasks))
     if count < 2 or input_bytes < INLINE_BYTES:
+        source = open_files(recipe)
         for task in tasks:
-            run_task(recipe, work, identity, task, told)
+            run_task(source, work, identity, task, told)
         return
     workers: list[_Worker] = []
     waiting = deque(tasks)

@@ -47,6 +47,10 @@ class FileSource(Protocol):
         """All pieces, in the order of their rows. Raises InputError where a file is not what the recipe says."""
         ...
 
+    def anew(self) -> "FileSource":
+        """The same files, nothing read yet: for the next piece."""
+        ...
+
     def extent(self, piece: Piece) -> Extent:
         """Of one piece."""
         ...

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,12 @@ class TabularSource:
     def pieces(self) -> list[Piece]:
         _features_by_table(self._recipe)
         return [Piece(table.path) for table in self._tables]
+
+    def anew(self) -> "TabularSource":
+        other = copy(self)
+        other.losses = {name: Losses() for name in self.losses}
+        other.bad_rows = Tally()
+        return other
 
     def extent(self, piece: Piece) -> Extent:
         table = self._table(piece)

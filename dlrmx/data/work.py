@@ -94,9 +94,9 @@ def open_files(recipe: Recipe) -> FileSource:
     return TabularSource(recipe)
 
 
-def run_task(recipe: Recipe, work: WorkFolder, identity: Identity, task: Task, told: Told) -> None:
+def run_task(files: FileSource, work: WorkFolder, identity: Identity, task: Task, told: Told) -> None:
     """Do a task; its result is in the work folder then. Raises InputError where the data is bad."""
-    source, target = open_files(recipe), work.result(task.kind, task.number)
+    source, target = files.anew(), work.result(task.kind, task.number)
     if task.kind == "extent":
         extent = source.extent(task.piece)
         with aside(target) as path:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dlrmx.data.work import Task, WorkFolder, run_task
+from dlrmx.data.work import Task, WorkFolder, open_files, run_task
 from dlrmx.data.writer import Identity
 from dlrmx.errors import InputError
 from dlrmx.recipe.schema import Recipe
@@ -24,8 +24,9 @@ def main() -> None:
     recipe, work = Recipe.model_validate(order["recipe"]), WorkFolder(Path(order["work"]))
     identity = Identity(**order["identity"])
     try:
+        source = open_files(recipe)
         for line in sys.stdin:
-            run_task(recipe, work, identity, Task.from_json(line), lambda rows: _tell(rows=rows))
+            run_task(source, work, identity, Task.from_json(line), lambda rows: _tell(rows=rows))
             _tell(done=True)
     except InputError as error:
         _tell(problems=[asdict(problem) for problem in error.problems])
