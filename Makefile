@@ -47,6 +47,9 @@ format: $(STAMP)
 
 data: $(STAMP)
 	$(BIN)/python -m dlrmx.data.movielens datasets
+	@echo
+	@echo "Next:"
+	@echo "  dlrmx train movielens_100k"
 
 # Dependencies come from setup.cfg, their versions from constraints.txt. The links let mypy see cli/ and recipes/ under
 # the names they are installed as.

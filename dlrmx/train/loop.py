@@ -39,6 +39,7 @@ def train(session: Session, stream: Stream, position: Position, saver: Saver) ->
         paused, best = time.monotonic(), False
         if _evaluation_due(session, position.step):
             metrics = evaluate_and_record(session, recipe.train.evaluate.on, position.step, final=False)
+            session.tell("phase", phase="train")
             best = saver.offer(position, recipe.train.evaluate.on, metrics)
         stop = done.counts.order == Order.STOP
         if saver.steps_due(position.step) or best or stop or last or done.counts.order == Order.SAVE:
@@ -83,7 +84,6 @@ def evaluate_and_record(session: Session, split: str, step: int, *, final: bool)
             optimum_ne=optimum,
             **metrics.as_dict(),
         )
-    session.tell("phase", phase="train")
     return metrics
 
 

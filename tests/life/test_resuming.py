@@ -86,6 +86,8 @@ def test_init_from_takes_the_weights_along_and_nothing_else(house: House) -> Non
     assert house.train("fresh", *whole).wait(300) == 0
     house.execute("evaluate", source, "--split", "train")
     (evaluated,) = records(house.run("life-evaluation-1"), "evaluation")
+    assert [event["phase"] for event in events(house.run("life-evaluation-1"), 1, "phase")][-1] == "evaluate"
+    house.execute("resume", "life-evaluation-1", expect=2)  # it would train
     (step,) = records(house.run("fresh"), "step")
     assert step["step"] == 1
     assert step["loss"] == pytest.approx(evaluated["loss"], rel=1e-5)
