@@ -34,7 +34,11 @@ class Profile(Settings):
     scheduler: Literal["local"] = setting("who runs the job: this machine", "local", resume="free")
     nodes: int = setting("machines", 1, resume="free", ge=1)
     workers_per_node: int | None = setting(
-        f"processes per node, each one rank; default: the machine's GPUs, else {CPU_WORKERS}", None, resume="free", ge=1
+        f"processes per node, each one rank; default: the machine's GPUs, else {CPU_WORKERS}",
+        None,
+        resume="free",
+        ge=1,
+        le=1_024,
     )
     root: str = setting(
         "where runs and prepared data go; relative to the shell's folder, ~ and {user} are filled in",

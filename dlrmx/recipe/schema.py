@@ -79,15 +79,15 @@ class Pooling(Settings):
     """How many ids a synthetic multi-hot feature has per sample."""
 
     mean: float = setting("mean number of ids per sample", gt=0)
-    max: int = setting("most ids per sample", ge=1)
+    max: int = setting("most ids per sample", ge=1, le=10_000)
 
 
 class Teacher(Settings):
     """The planted model that labels synthetic samples: how strongly each part moves the logit."""
 
-    dense: float = setting("standard deviation of the dense part of the logit", 0.5, ge=0)
-    ids: float = setting("standard deviation of the id part of the logit", 1.5, ge=0)
-    bias: float = setting("constant added to the logit (negative: few positives)", -1.0)
+    dense: float = setting("standard deviation of the dense part of the logit", 0.5, ge=0, le=100)
+    ids: float = setting("standard deviation of the id part of the logit", 1.5, ge=0, le=100)
+    bias: float = setting("constant added to the logit (negative: few positives)", -1.0, ge=-100, le=100)
 
 
 class Synthetic(Settings):
@@ -95,7 +95,7 @@ class Synthetic(Settings):
 
     kind: Literal["synthetic"] = setting("where samples come from")
     rows: int = setting("samples in all, over the three splits", ge=1)
-    zipf: float = setting("exponent of the ids' Zipf distribution (0: uniform)", 1.05, ge=0)
+    zipf: float = setting("exponent of the ids' Zipf distribution (0: uniform)", 1.05, ge=0, le=10)
     pooling: dict[str, Pooling] = setting("ids per sample of multi-hot features (others have one)", {})
     teacher: Teacher = section(Teacher, "the planted model")
     split: Split = section(Split, "validation and test rows")
@@ -217,7 +217,7 @@ class Dcnv2(Settings):
     kind: Literal["dcnv2"] = setting("architecture")
     bottom: list[Width] = setting("widths of the bottom MLP", min_length=1)
     top: list[Width] = setting("widths of the top MLP; the last is 1", min_length=1)
-    cross_layers: int = setting("layers of the cross network", 3, ge=1)
+    cross_layers: int = setting("layers of the cross network", 3, ge=1, le=1_000)
     cross_rank: int = setting("rank of each cross layer's matrix", 512, ge=1)
 
 
@@ -231,16 +231,16 @@ class DenseOptimizer(Settings):
     """Optimizer of the MLPs and the cross network."""
 
     kind: Literal["sgd", "adagrad", "adamw"] = setting("algorithm")
-    lr: float = setting("learning rate", resume="free", gt=0)
+    lr: float = setting("learning rate", resume="free", gt=0, le=1_000_000)
     eps: float = setting("added to the denominator (adagrad, adamw)", 1e-8, resume="free", gt=0)
-    weight_decay: float = setting("decoupled weight decay (adamw)", 0.0, resume="free", ge=0)
+    weight_decay: float = setting("decoupled weight decay (adamw)", 0.0, resume="free", ge=0, le=1_000_000)
 
 
 class SparseOptimizer(Settings):
     """Optimizer of the embedding tables, fused into their backward pass."""
 
     kind: Literal["sgd", "adagrad", "rowwise_adagrad"] = setting("algorithm")
-    lr: float = setting("learning rate", resume="free", gt=0)
+    lr: float = setting("learning rate", resume="free", gt=0, le=1_000_000)
     eps: float = setting("added to the denominator (adagrad, rowwise_adagrad)", 1e-8, resume="free", gt=0)
 
 

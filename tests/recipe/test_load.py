@@ -169,7 +169,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
     )
     raw["data"]["files"] = ["/x/" + draw(st.sampled_from(["a", "1e-3", "é"]))]
     raw["data"]["missing"] = draw(st.lists(texts | tricky | st.just(""), max_size=3))
-    raw["optimizer"]["dense"]["lr"] = draw(numbers)
+    raw["optimizer"]["dense"]["lr"] = min(draw(numbers), 1e6)
     raw["sharding"] = {}
     return Recipe.model_validate({**raw, "cluster": draw(st.just("local") | st.just({"env": {"A": "1e5"}}))})
 

@@ -150,3 +150,20 @@ def test_notes(example: Path, tabular: Path) -> None:
     assert "different optimizer" in notes(load_recipe(example, sliced).recipe)[0]
     early = ["optimizer.schedule={kind: warmup_hold_decay, warmup: 20}", "train.stop={steps: 20}"]
     assert notes(load_recipe(example, early).recipe) == ["training ends (step 20) before the warm-up does (step 20)"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("data.zipf", "1e300"),  # all probability on one id: no variance to scale
+        ("data.teacher.ids", "1e300"),
+        ("data.teacher.bias", "-1e300"),
+        ("optimizer.dense.lr", "1e308"),  # beyond fp32
+        ("optimizer.sparse.lr", "1e308"),
+        ("cluster.workers_per_node", "100000"),
+    ],
+)
+def test_numbers_that_nothing_could_use_are_refused(problems: Any, key: str, value: str) -> None:
+    ((found, message),) = problems(f"{key}={value}")
+    assert found == key
+    assert "must be at" in message
