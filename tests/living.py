@@ -1,5 +1,6 @@
 """Real runs: the `dlrmx` command as a user types it, its processes as /proc shows them, its files on the disk."""
 
+import ctypes
 import json
 import os
 import signal
@@ -11,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from dlrmx.launch.processes import PR_SET_PDEATHSIG
 from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import STEP_DIR, AttemptPaths, RunPaths
 from dlrmx.runs.lines import Line
 
 PROGRAM = str(Path(sys.executable).with_name("dlrmx"))
+LIBC = ctypes.CDLL(None)
 # In the environment of every process that a house starts, however deep: nobody escapes the search for orphans.
 MARK = "DWELLING"
 RECIPE = """\
@@ -68,7 +71,14 @@ class House:
         arguments = [PROGRAM, *map(str, words)]
         with (self.dir / "stdout").open("wb") as out, (self.dir / "stderr").open("wb") as err:
             process = subprocess.Popen(
-                arguments, env=env, cwd=self.dir, stdin=subprocess.DEVNULL, stdout=out, stderr=err, process_group=0
+                arguments,
+                env=env,
+                cwd=self.dir,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                process_group=0,
+                preexec_fn=_die_with_the_tests,
             )
         self._started.append(process)
         for stream in ("stdout", "stderr"):
@@ -155,6 +165,11 @@ def wait_for(what: Callable[[], Any], *, seconds: float = 300, every: float = 0.
             return value
         time.sleep(every)
     raise AssertionError(f"waited {seconds:g} s in vain")
+
+
+def _die_with_the_tests() -> None:
+    """Runs without end must not outlive tests that were killed."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _process(pid: int, mark: Path) -> Process | None:
