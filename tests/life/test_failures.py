@@ -31,7 +31,7 @@ def test_a_rank_that_dies_while_another_hangs_ends_the_attempt_within_ten_second
     first = house.stderr(launcher).partition("error: ")[2].splitlines()[0]
     host = ended["host"]
     assert first.startswith(f"dying failed: rank 1 on {host} at step ")
-    assert first.endswith(f": killed: pid {pids[1]} on {host} was killed by SIGKILL: out of memory?")
+    assert first.endswith(f": pid {pids[1]} on {host} was killed by SIGKILL: out of memory?")
 
 
 def table(house: House, huge_at: int) -> None:
