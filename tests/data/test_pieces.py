@@ -220,6 +220,32 @@ def test_killed_at_twenty_moments(reference: Path, tmp_path: Path) -> None:
         assert read_manifest(prepared_path(recipe, root)) == read_manifest(reference)
 
 
+_PEAK = """
+import sys
+from pathlib import Path
+from dlrmx.data.prepare import prepare
+from dlrmx.recipe.schema import Recipe
+prepare(Recipe.model_validate_json(sys.argv[1]), Path(sys.argv[2]))
+# Not ru_maxrss: that begins with what the process that started this one held.
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ids", ["hash", "vocabulary"])
+def test_memory_does_not_grow_with_the_rows(ids: str, tmp_path: Path) -> None:
+    rows = b"\n".join(random_rows(2000)) + b"\n"
+    peaks_kib = []
+    for times in (40, 120):
+        path = tmp_path / f"{times}"
+        path.write_bytes(rows * times)
+        recipe = criteo([path], features={"C1": {"ids": ids}, "C2": {"ids": ids}}).model_dump_json()
+        command = [sys.executable, "-c", _PEAK, recipe, str(tmp_path / "root")]
+        peaks_kib.append(int(subprocess.run(command, check=True, capture_output=True).stdout))
+    # 160,000 rows more, 41 MB of text: held in memory they would be seen.
+    assert peaks_kib[1] - peaks_kib[0] < 20_000
+
+
 def test_a_result_that_was_damaged_is_made_again(reference: Path, tmp_path: Path) -> None:
     recipe, root = made(tmp_path / "whole.txt"), tmp_path / "root"
     assert kill_when(start(recipe, root, 1 << 40), lambda: bool(list(root.glob("prepared/.work-*/rows-00001"))))
