@@ -37,6 +37,7 @@ data/: from files to batches by row number. numpy, no torch.
 
     data/prepare.py           prepares a recipe's data, once for all runs that share it
     data/survey.py            a bounded sample of files, for a recipe to be drafted from
+    data/criteo_sample.py     a sample of Criteo's files as they are downloaded
     data/column_facts.py      what a sampled column holds
     data/draft.py             what each surveyed column is for: label, dense, feature, or left out
     data/draft_text.py        a draft as the text of a recipe

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from criteo_files import random_rows, write
 from dlrmx.checkpoint.verify import problems
 from dlrmx.data.manifest import read_manifest
 from dlrmx.data.prepare import prepare
@@ -51,7 +52,8 @@ def train_all(root: Path, drafts: dict[str, tuple[Path, Recipe]]) -> dict[str, P
 def drafts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
     """The drafted recipes of all tables that are there, by the stem of the table."""
     folder = tmp_path_factory.mktemp("tables")
-    tables = [write_shop(folder / "shop.tsv"), MOVIELENS, *(SHARED / "data" / f"{name}.csv" for name in SAMPLES)]
+    raw = write(folder / "day_0", *random_rows(500))
+    tables = [raw, write_shop(folder / "shop.tsv"), MOVIELENS, *(SHARED / "data" / f"{name}.csv" for name in SAMPLES)]
     return {table.stem: load_recipe(drafted(table, folder)).recipe for table in tables if table.exists()}
 
 
@@ -69,6 +71,10 @@ def evaluations(drafts: dict[str, Recipe], tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_samples(name: str, evaluations: dict[str, Line], shared_dir: Path) -> None:
     assert evaluations[name]["loss"] < 1
+
+
+def test_criteos_raw_files(evaluations: dict[str, Line]) -> None:
+    assert evaluations["day_0"]["loss"] < 1
 
 
 def test_movielens(evaluations: dict[str, Line]) -> None:

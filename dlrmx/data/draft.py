@@ -73,9 +73,9 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Draft:
-    """A recipe's columns. layout: a known one; words: texts beside "" and NA that mean a missing value."""
+    """A recipe's columns. kind: of its data section; words: texts beside "" and NA that mean a missing value."""
 
-    layout: Literal["criteo"] | None
+    kind: Literal["tabular", "criteo"]
     label: Label
     dense: tuple[DenseDraft, ...]
     features: tuple[FeatureDraft, ...]
@@ -98,13 +98,20 @@ def draft(found: Survey) -> Draft:
         what = f"{found.files[0]}: no column is categorical, so there are no embeddings to train"
         raise InputError(what, hint=f"Its columns: {', '.join(sorted(names)[:40])}.")
     return Draft(
-        layout="criteo" if criteo else None,
+        kind="criteo" if criteo and label.threshold is None and _is_criteo_file(found) else "tabular",
         label=label,
         dense=tuple(role for role in roles if isinstance(role, DenseDraft)),
         features=features,
         left_out=tuple(role for role in roles if isinstance(role, LeftOut)),
         words=tuple(dict.fromkeys(word for column in found.columns for word in column.words)),
     )
+
+
+def _is_criteo_file(found: Survey) -> bool:
+    """Whether the reader of Criteo's own files can read these: text, these columns in this order, plain numbers."""
+    names = ["label", *CRITEO_DENSE, *CRITEO_FEATURES]
+    numbers = all(column.kind == "numbers" and not column.words for column in found.columns[: 1 + len(CRITEO_DENSE)])
+    return [column.name for column in found.columns] == names and numbers and found.columns[0].type == "text"
 
 
 def _label(found: Survey) -> Label:

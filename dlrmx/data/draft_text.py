@@ -43,9 +43,8 @@ def _header(found: Survey, drafted: Draft, *, looks: int) -> list[str]:
     if not found.whole:
         begins = files if found.sampled_files == len(found.files) else f"{found.sampled_files} of {files}"
         rows = f"the first {found.rows:,} rows of {begins}, about {found.rows_in_all:,} rows in all"
-    kind = "Criteo's columns" if drafted.layout == "criteo" else "a table's columns"
     return [
-        f"# Drafted by `dlrmx init` from {kind}: {rows}.",
+        f"# Drafted by `dlrmx init` from {rows}.",
         "#",
         "#   command   dlrmx check FILE, dlrmx plan FILE, then dlrmx train FILE",
         f"#   look      {looks} line{'' if looks == 1 else 's'} marked so: guesses about what only you know",
@@ -53,17 +52,25 @@ def _header(found: Survey, drafted: Draft, *, looks: int) -> list[str]:
 
 
 def _data(found: Survey, drafted: Draft, files: Sequence[str]) -> Iterator[str]:
-    yield "kind: tabular"
+    if drafted.kind == "criteo":
+        yield f"kind: criteo{_comment(f'{drafted.label.positive_rate:.2%} positive', drafted.label.look)}"
+    else:
+        yield "kind: tabular"
     yield f"files: {_flow(list(files))}"
+    if drafted.kind == "tabular":
+        yield from _tabular(found, drafted)
+    if found.bad_rows:
+        yield f"bad_rows: skip{_comment(f'the first: {found.first_bad}', f'{found.bad_rows:,} sampled rows are bad')}"
+    share = 0.1 if found.rows_in_all < SMALL else 0.05
+    yield f"split: {{validation: {share}, test: {share}}}"
+
+
+def _tabular(found: Survey, drafted: Draft) -> Iterator[str]:
     if found.format is not None:
         yield f"format: {found.format}"
     yield _label(drafted.label)
     if drafted.words:
         yield f"missing: {_flow(['', 'NA', *drafted.words])}"
-    if found.bad_rows:
-        yield f"bad_rows: skip{_comment(f'the first: {found.first_bad}', f'{found.bad_rows:,} sampled rows are bad')}"
-    share = 0.1 if found.rows_in_all < SMALL else 0.05
-    yield f"split: {{validation: {share}, test: {share}}}"
 
 
 def _label(label: Label) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from dlrmx.data.column_facts import ColumnFacts, column_facts
+from dlrmx.data.criteo import NAMES
+from dlrmx.data.criteo_sample import is_raw_criteo, sample_raw_criteo
 from dlrmx.data.faults import Tally
 from dlrmx.data.fields import Column, decoded
 from dlrmx.data.files import COMPRESSED, Format, format_by_name, match_files
@@ -55,15 +57,29 @@ class _Sample:
 
 def survey(patterns: Sequence[str]) -> Survey:
     """Sample the files. Raises InputError where one cannot be read, they differ in columns, or hold no rows."""
-    tables, format_ = _tables(match_files(patterns))
+    files = match_files(patterns)
+    if all([is_raw_criteo(path) for path in files if format_by_name(path) != "parquet"] or [False]):
+        return _survey_raw_criteo(files)
+    tables, format_ = _tables(files)
     names = _columns(tables)
     step = -(-len(tables) // SAMPLE_FILES)
     chosen = tables[::step]
     quota = max(min(SAMPLE_ROWS, SAMPLE_FIELDS // len(names)) // len(chosen), 1)
-    samples = [_sample(table, names, quota) for table in chosen]
-    rows = sum(sample.rows.num_rows for sample in samples)
+    return _joined(tables, [_sample(table, names, quota) for table in chosen], format_)
+
+
+def _survey_raw_criteo(files: list[Path]) -> Survey:
+    """As `survey`; the columns have the names that Criteo gives them."""
+    chosen = files[:: -(-len(files) // SAMPLE_FILES)]
+    quota = min(SAMPLE_ROWS, SAMPLE_FIELDS // len(NAMES)) // len(chosen)
+    samples = [_Sample(*sample_raw_criteo(path, quota)) for path in chosen]
+    return _joined([Table(path, "tsv") for path in files], samples, None)
+
+
+def _joined(tables: list[Table], samples: list[_Sample], format_: Format | None) -> Survey:
+    names, rows = samples[0].rows.schema.names, sum(sample.rows.num_rows for sample in samples)
     if rows == 0:
-        raise InputError(f"{chosen[0].path}: no rows in {len(chosen)} of {len(tables)} file(s)")
+        raise InputError(f"{tables[0].path}: no rows in {len(samples)} of {len(tables)} file(s)")
     in_all = _rows_in_all(tables, samples, rows)
     together = pa.concat_tables([sample.rows for sample in samples], promote_options="permissive")
     columns = tuple(column_facts(name, together.column(name).combine_chunks(), in_all) for name in names)
@@ -71,7 +87,7 @@ def survey(patterns: Sequence[str]) -> Survey:
     return Survey(
         files=tuple(table.path for table in tables),
         format=format_,
-        sampled_files=len(chosen),
+        sampled_files=len(samples),
         rows=rows,
         bad_rows=sum(tally.count for tally in bad),
         first_bad=next((first for tally in bad for first in tally.first), ""),

@@ -9,7 +9,8 @@ import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given, settings
 
-from dlrmx.data.draft import draft
+from criteo_files import random_rows, row, write
+from dlrmx.data.draft import CRITEO_DENSE, CRITEO_FEATURES, draft
 from dlrmx.data.draft_text import recipe_text
 from dlrmx.data.prepare import prepare
 from dlrmx.data.survey import survey
@@ -107,3 +108,22 @@ def test_any_names_survive(tmp_path_factory: pytest.TempPathFactory, names: list
     blank = {name for name in names if not name.strip()}
     assert set(recipe.dense) == {price} - blank
     assert {feature.column for feature in recipe.features.values()} == {colour, tags} - blank
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_criteos_files_are_read_by_their_own_reader(tmp_path: Path, header: bool) -> None:
+    names = [b"\t".join(name.encode() for name in ("label", *CRITEO_DENSE, *CRITEO_FEATURES))] if header else []
+    write(tmp_path / "day_0", *names, *random_rows(200))
+    found = survey([str(tmp_path / "day_0")])
+    (tmp_path / "r.yaml").write_text(recipe_text(found, draft(found), ["day_0"]))
+    recipe = load_recipe(tmp_path / "r.yaml").recipe
+    assert recipe.data.kind == "criteo"
+    assert [list(recipe.dense), list(recipe.features)] == [list(CRITEO_DENSE), list(CRITEO_FEATURES)]
+    prepare(recipe, tmp_path)
+
+
+def test_criteos_columns_with_a_rating_are_a_table(tmp_path: Path) -> None:
+    names = "\t".join(["label", *CRITEO_DENSE, *CRITEO_FEATURES]).encode()
+    write(tmp_path / "a.tsv", names, *(row(str(n % 5 + 1)) for n in range(50)))
+    found = survey([str(tmp_path / "a.tsv")])
+    assert (draft(found).kind, draft(found).label.threshold) == ("tabular", 3)

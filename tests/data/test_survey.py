@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from criteo_files import random_rows, row, write
 from dlrmx.data import survey as module
 from dlrmx.data.survey import survey
 from dlrmx.errors import InputError
@@ -83,3 +84,24 @@ def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     found = survey([f"{tmp_path}/a.csv"])
     assert (found.rows, found.bad_rows, found.columns[1].distinct) == (3, 3, 3)
     assert found.first_bad == f"{tmp_path}/a.csv:3: 1 fields, not 2"
+
+
+@pytest.mark.parametrize("name", ["day_0", "train.txt", "day_0.gz"])
+def test_criteos_files_have_no_header(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / name, *random_rows(50), row()[:-9], end=b"\r\n")
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    found = survey([str(path)])
+    assert [column.name for column in found.columns][:2] == ["label", "I1"]
+    assert (found.rows, found.whole, found.bad_rows) == (50, True, 1)
+    assert found.first_bad == f"{path}:51: 39 fields, not 40"
+    last = {line.split(b"\t")[-1] for line in random_rows(50)} - {b""}
+    assert found.columns[-1].distinct == len(last)
+    monkeypatch.setattr(module, "SAMPLE_ROWS", 20)
+    assert survey([str(path)]).rows == 20
+
+
+def test_criteos_unlabelled_file_is_no_file_to_train_on(tmp_path: Path) -> None:
+    write(tmp_path / "test.txt", *(line.partition(b"\t")[2] for line in random_rows(5)))
+    with pytest.raises(InputError, match="39 columns without names"):
+        survey([f"{tmp_path}/test.txt"])
