@@ -1,10 +1,9 @@
 """Starts a job and stays with it: submit, follow, save and stop on Ctrl-C, say how it ended; gives its exit code."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import start
+from . import other_files, start
 from .follow import follow
 from .live import View, open_view
 from .output import print_json, print_result, say, say_error
@@ -41,20 +40,24 @@ def resume(loaded: "Loaded", run: "RunPaths", from_step: int | None, *, detach: 
     return _tell(run, code, json=json)
 
 
-def evaluate(loaded: "Loaded", checkpoint: Path, split: str, *, json: bool) -> int:
-    """Evaluate a checkpoint, in a run of its own."""
+def evaluate(loaded: "Loaded", asked: dict[str, str], *, json: bool) -> int:
+    """Evaluate a checkpoint, in a run of its own; `asked` are the job's words for it."""
     from dlrmx.recipe.fingerprint import fingerprint
     from dlrmx.runs.claim import create_run
     from dlrmx.runs.run_file import update_run
 
     start.check_interpreter(loaded)
     with open_view() as view:
-        planned = start.prepare_and_plan(loaded, view)
+        if "trained_on" in asked:
+            planned = other_files.prepare_and_plan(loaded, view, asked)
+        else:
+            planned = start.prepare_and_plan(loaded, view)
         run = create_run(start.root_of(loaded), f"{loaded.recipe.name}-evaluation", None, fingerprint(loaded.recipe))
-        update_run(run, evaluates=str(checkpoint))
-        view.note(f"evaluating {checkpoint}")
-        asked = {"checkpoint": str(checkpoint), "split": split}
+        update_run(run, evaluates=asked["checkpoint"])
+        view.note(f"evaluating {asked['checkpoint']}")
         code = _attend(run, start.job(loaded, run.name, planned=planned, evaluate=asked), loaded, view, detach=False)
+    if code == DONE and "predict" in asked:
+        say(f"scores: {asked['predict']}")
     return _tell(run, code, json=json)
 
 

@@ -53,8 +53,8 @@ def root_of(loaded: "Loaded") -> Path:
     return Path(loaded.profile.root)
 
 
-def prepare(loaded: "Loaded", view: View) -> Path:
-    """The recipe's prepared data, made now where they are not there."""
+def prepare(loaded: "Loaded", view: View, *, trained_on: Path | None = None) -> Path:
+    """The recipe's prepared data, made now where they are not there. trained_on: of a model that is to score them."""
     from dlrmx.data.manifest import read_manifest
     from dlrmx.data.prepare import prepare as prepare_data
 
@@ -64,7 +64,7 @@ def prepare(loaded: "Loaded", view: View) -> Path:
         now = time.time()
         view.show({"event": "progress", "time": now, "phase": "prepare", "what": what, "done": done, "total": total})
 
-    path = prepare_data(loaded.recipe, root_of(loaded), progress=progress)
+    path = prepare_data(loaded.recipe, root_of(loaded), progress=progress, trained_on=trained_on)
     for line in bad_lines(read_manifest(path)):
         view.note(line)
     return path

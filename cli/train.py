@@ -1,8 +1,11 @@
 """The verbs that train: train, resume, evaluate."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from dlrmx.errors import InputError
 
 from . import options
 from .output import print_result
@@ -57,12 +60,25 @@ def resume(
 
 def evaluate(
     target: options.RunOrCheckpoint,
-    split: Annotated[Literal["train", "validation", "test"], typer.Option("--split", help="Rows to use.")] = "test",
+    split: Annotated[
+        Literal["train", "validation", "test"] | None,
+        typer.Option("--split", help="Rows to use.", show_default="test"),
+    ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option("--data", metavar="FILES", help="Use these files instead; may come again.")
+    ] = None,
+    predict: Annotated[
+        Path | None, typer.Option("--predict", metavar="FILE", help="Write their scores to this new Parquet file.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Evaluate a checkpoint on a split, as a run of its own."""
-    from . import attached, checkpoints, start
+    """Evaluate a checkpoint on a split or on other files, as a run of its own."""
+    from . import attached, checkpoints, other_files, start
 
+    if (data and split) or (predict and not data):
+        raise InputError("--split is of the recipe's own data, --predict of other files: those of --data")
     path = checkpoints.find_good_checkpoint(target)
     loaded = start.load_for_checkpoint(path)
-    raise typer.Exit(attached.evaluate(loaded, path, split, json=json))
+    asked = other_files.asked(path, predict) if data else {"checkpoint": str(path), "split": split or "test"}
+    loaded = other_files.with_files(loaded, data) if data else loaded
+    raise typer.Exit(attached.evaluate(loaded, asked, json=json))

@@ -63,6 +63,7 @@ data/: from files to batches by row number. numpy, no torch.
     data/faults.py            what becomes of rows that cannot be read
     data/numbers.py           from whole numbers to ids
     data/vocabulary.py        from texts to ids: by hash, or by what training met
+    data/vocabulary_files.py  vocabularies beside prepared data
     data/hashing.py           the stable hashes of integers and texts
     data/permute.py           keyed bijections: they spread ids over rows, and shuffle samples
     data/splits.py            which split a row belongs to
@@ -73,6 +74,7 @@ data/: from files to batches by row number. numpy, no torch.
     data/columns.py           the columns of prepared data, in memory or memory-mapped
     data/manifest.py          what is in a prepared dataset, and its checksums
     data/batches.py           batches by row number
+    data/predictions.py       scores as a Parquet file
     data/order.py             the order of rows in an epoch: a pure function of (seed, epoch, position)
     data/movielens.py         fetches MovieLens-100K
 
@@ -157,6 +159,7 @@ cli/: the Typer app, installed as dlrmx_cli. Verbs and rendering only.
     cli/start.py              from a recipe to a job that can be submitted
     cli/attached.py           starts a job and stays with it
     cli/init.py               init
+    cli/other_files.py        files that a trained model is to score
     cli/preview.py            check, plan
     cli/data.py               data prepare, data show
     cli/runs.py               runs, status, watch, logs, report, cancel

@@ -22,6 +22,7 @@ from dlrmx.data.source import Extent, Piece, Told
 from dlrmx.data.splits import assign
 from dlrmx.data.vocabulary import OVERFLOW, missing_id, vocabulary_tables
 from dlrmx.data.writer import Losses, Part
+from dlrmx.errors import InputError
 from dlrmx.recipe.schema import Criteo, Recipe
 
 # A plain file is cut into pieces of so many bytes or more, at most 64: each core has work, a kill costs little.
@@ -31,6 +32,11 @@ MOST_PIECES = 64
 Bools = NDArray[np.bool_]
 
 NAMES = ("label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27)))
+
+
+_UNLABELLED = (
+    "Criteo's test file is such: `dlrmx evaluate RUN --data` scores it. Train on train.txt or day_0 to day_23."
+)
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,9 @@ class _Ids:
 class CriteoSource:
     """The files of a recipe whose data section is `criteo`."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, *, scored: bool = False) -> None:
         assert isinstance(recipe.data, Criteo)
+        self._scored = scored
         self._recipe, self._data = recipe, recipe.data
         reserving = {name for name, feature in recipe.features.items() if feature.missing == "reserve"}
         self.layout = layout_of(recipe, reserving)
@@ -81,6 +88,8 @@ class CriteoSource:
         self._missing = {layout.rows: missing_id(layout.rows) for layout in self.layout.features}
         self.losses = {name: Losses() for name in recipe.features}
         self.bad_rows, self.policy = Tally(), recipe.data.bad_rows
+        if scored and self.policy == "skip":
+            self.policy = "zero"
         self.numbered = recipe.data.split.on is None
         self._vocabularies = vocabulary_tables(recipe)
         self.counted = bool(self._vocabularies)
@@ -88,7 +97,9 @@ class CriteoSource:
     def pieces(self) -> list[Piece]:
         found = []
         for path in find_files(self._data):
-            read_style(path)
+            style = read_style(path)
+            if style.width < FIELDS and not self._scored:
+                raise InputError(f"{path}:{style.line}: 39 columns: no label", hint=_UNLABELLED)
             size = 0 if is_packed(path) else path.stat().st_size
             step = max(PIECE_BYTES, -(-size // MOST_PIECES))
             cuts = list(range(step, size, step))
@@ -112,17 +123,20 @@ class CriteoSource:
     def _chunks(self, piece: Piece, before: Extent) -> Iterator[_Chunk]:
         first = before.rows
         for lines in read_lines(piece):
-            yield _Chunk(lines, piece, first, before.lines, Faults(len(lines.numbers), self._data.bad_rows))
+            yield _Chunk(lines, piece, first, before.lines, Faults(len(lines.numbers), self.policy))
             first += len(lines.numbers)
 
     def _part(self, chunk: _Chunk, lookups: dict[str, KeyLookup]) -> Part:
         fields = chunk.lines.fields
-        chunk.flag(fields != FIELDS, None, lambda row: f"{fields[row]} fields, not {FIELDS}")
+        width = chunk.lines.width
+        chunk.flag(fields != width, None, lambda row: f"{fields[row]} fields, not {width}")
         labels, dense, splits = self._labels(chunk), self._dense(chunk), self._splits(chunk)
         found = self._ids(chunk, lookups)
         one_hot = np.zeros((len(labels), len(self.layout.one_hot)), dtype=self.layout.id_type)
         for number, layout in enumerate(self.layout.one_hot):
             one_hot[:, number] = found[layout.name].ids
+        if self._scored and self._data.bad_rows == "skip":
+            labels[chunk.faults.bad] = np.nan
         columns = Columns(labels, dense, one_hot, tuple(_bags(found[layout.name]) for layout in self.layout.bags))
         kept = chunk.faults.kept
         chunk.faults.count_in(self.bad_rows)
@@ -133,7 +147,8 @@ class CriteoSource:
     def _labels(self, chunk: _Chunk) -> NDArray[np.float32]:
         values = numbers(chunk.lines, np.array([0])).values[:, 0]
         bad = (values != 0) & (values != 1)
-
+        if self._scored:
+            bad &= chunk.lines.starts[:, 0] != chunk.lines.ends[:, 0]
         shown = chunk.shown(0, ", not 0 or 1")
 
         def what(row: int) -> str:

@@ -1,8 +1,9 @@
 """The lines of files in Criteo's layout, cut into fields: label, 13 integers, 26 categories; bytes alone, no values.
 
-Tabs or commas, as the first line has; a first line that begins with `label` is a header. Blank lines are no rows, a
-carriage return before a line feed and a byte order mark at the begin of a file are no part of a field. A file is read
-in blocks, plain or through gzip; a plain one also from byte to byte, so that several readers can share it.
+Tabs or commas, as the first line has; a first line that begins with `label`, or with `I1` where there are no labels, is
+a header. Blank lines are no rows, a carriage return before a line feed and a byte order mark at the begin of a file are
+no part of a field. A file is read in blocks, plain or through gzip; a plain one also from byte to byte, so that several
+readers can share it.
 """
 
 import gzip
@@ -38,7 +39,8 @@ class Lines:
     """N rows of one file: field f of row i is data[starts[i, f] : ends[i, f]].
 
     `numbers` (N,): their line numbers in the file; for a piece from its middle on, counted from the piece's first line.
-    `fields` (N,): how many each has; the fields of a row that has not 40 are all empty here.
+    `fields` (N,): how many each has, which should be `width`; those of a row that has not so many are all empty here.
+    A file without labels has 39; the label is an empty field here.
     """
 
     data: Bytes
@@ -46,17 +48,18 @@ class Lines:
     ends: Int64s
     numbers: Int64s
     fields: Int64s
+    width: int
 
     def text(self, row: int, field: int) -> bytes:
         return self.data[self.starts[row, field] : self.ends[row, field]].tobytes()
 
 
 def read_lines(piece: Piece) -> Iterator[Lines]:
-    """The rows of a piece, block by block. Raises InputError where the file cannot be read or has no labels."""
+    """The rows of a piece, block by block. Raises InputError where the file cannot be read."""
     style = read_style(piece.path)
     number = style.line if piece.begin <= style.start else 1
     for block in _blocks(piece, style.start):
-        yield _cut(block, style.delimiter, number)
+        yield _cut(block, style, number)
         number += int(np.count_nonzero(block == _FEED))
 
 
@@ -76,15 +79,16 @@ def count_rows(piece: Piece) -> Extent:
 
 @dataclass(frozen=True)
 class Style:
-    """What separates a file's fields; the byte and the line number at which its rows begin."""
+    """What separates a file's fields, 40 or without labels 39; the byte and the line number at which its rows begin."""
 
     delimiter: int
+    width: int
     start: int
     line: int
 
 
 def read_style(path: Path) -> Style:
-    """Look at a file's first line. Raises InputError for an empty file, and for 39 columns: they have no label."""
+    """Look at a file's first line. Raises InputError for an empty file."""
     number, start = 1, 0
     for block in _blocks(Piece(path), 0):
         raw = block.tobytes()
@@ -92,27 +96,25 @@ def read_style(path: Path) -> Style:
             raw, start = raw[3:], 3
         for line in raw.split(b"\n")[:-1]:
             if line not in (b"", b"\r"):
-                return _style(path, line, start, number)
+                return _style(line, start, number)
             start, number = start + len(line) + 1, number + 1
     raise InputError(f"{path}: the file is empty", hint="A row is a label, 13 integers and 26 categories.")
 
 
-def _style(path: Path, line: bytes, start: int, number: int) -> Style:
+def _style(line: bytes, start: int, number: int) -> Style:
     delimiter = b"\t" if b"\t" in line else b","
     fields = line.split(delimiter)
-    if len(fields) == FIELDS - 1:
-        hint = "Criteo's test file is such: it can be scored, not trained on. Train on train.txt or day_0 to day_23."
-        raise InputError(f"{path}:{number}: 39 columns: no label", hint=hint)
-    if fields[0].strip().lower() == b"label":
-        return Style(delimiter[0], start + len(line) + 1, number + 1)
-    return Style(delimiter[0], start, number)
+    width = FIELDS - 1 if len(fields) == FIELDS - 1 else FIELDS
+    if fields[0].strip().lower() in (b"label", b"i1"):
+        return Style(delimiter[0], width, start + len(line) + 1, number + 1)
+    return Style(delimiter[0], width, start, number)
 
 
-def _cut(block: Bytes, delimiter: int, number: int) -> Lines:
+def _cut(block: Bytes, style: Style, number: int) -> Lines:
     """Find the fields of a block that ends in a line feed; `number` is that of its first line."""
     data = np.zeros(len(block) + 2 * MARGIN, dtype=np.uint8)
     data[MARGIN:-MARGIN] = block
-    stops = np.flatnonzero((data == _FEED) | (data == delimiter))
+    stops = np.flatnonzero((data == _FEED) | (data == style.delimiter))
     lasts = np.flatnonzero(data[stops] == _FEED)
     fields = np.diff(lasts, prepend=-1)
     begins = np.concatenate([np.array([MARGIN]), stops[lasts[:-1]] + 1])
@@ -121,19 +123,25 @@ def _cut(block: Bytes, delimiter: int, number: int) -> Lines:
     rows = np.arange(len(lasts))
     if single.any():
         rows = rows[~(single & ((lengths == 0) | (data[begins] == _RETURN)))]
-    whole = fields[rows] == FIELDS
+    whole, width = fields[rows] == style.width, style.width
     if whole.all() and len(rows) == len(lasts):
-        ends = stops.reshape(-1, FIELDS)
+        ends = stops.reshape(-1, width)
         starts = _starts(ends, begins)
     else:
-        ends = np.full((len(rows), FIELDS), MARGIN)
-        ends[whole] = stops[lasts[rows[whole]][:, None] + np.arange(1 - FIELDS, 1)]
+        ends = np.full((len(rows), width), MARGIN)
+        ends[whole] = stops[lasts[rows[whole]][:, None] + np.arange(1 - width, 1)]
         starts = _starts(ends, begins[rows])
         starts[~whole] = MARGIN
     # A copy: `stops` may be shared, and the last field of a line may end in a carriage return.
     ends = ends.copy()
     ends[:, -1] -= (data[ends[:, -1] - 1] == _RETURN) & (ends[:, -1] > starts[:, -1])
-    return Lines(data, starts, ends, number + rows, fields[rows])
+    if width < FIELDS:
+        starts, ends = _with_empty_label(starts), _with_empty_label(ends)
+    return Lines(data, starts, ends, number + rows, fields[rows], width)
+
+
+def _with_empty_label(places: Int64s) -> Int64s:
+    return np.concatenate([np.full((len(places), 1), MARGIN), places], axis=1)
 
 
 def _starts(ends: Int64s, begins: Int64s) -> Int64s:

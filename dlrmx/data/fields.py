@@ -97,17 +97,19 @@ def numbers(column: Column, missing: Sequence[str]) -> Float64s:
 _NAME_MISSING = "If it means a missing value, name it in data.missing."
 
 
-def labels(column: Column, label: Label, missing: Sequence[str]) -> NDArray[np.float32]:
-    """0 or 1 for each row; a bad one is flagged, and 0."""
+def labels(column: Column, label: Label, missing: Sequence[str], *, needed: bool = True) -> NDArray[np.float32]:
+    """0 or 1 for each row; a bad one is flagged, and 0; a missing one is bad, or NaN where it is not needed."""
     values = numbers(column, missing)
     absent = np.isnan(values)
-    column.flag(absent, lambda position: "the label is missing")
+    gap = 0.0 if needed else np.nan
+    if needed:
+        column.flag(absent, lambda position: "the label is missing")
     if label.threshold is not None:
-        return (values >= label.threshold).astype(np.float32)
+        return np.where(absent, gap, values >= label.threshold).astype(np.float32)
     bad = (values != 0) & (values != 1) & ~absent
     hint = "Labels are 0 and 1. Set data.label.threshold to make them of another number."
     column.flag(bad, lambda position: f"the label is {values[position]:g}", hint)
-    return np.where(bad | absent, 0, values).astype(np.float32)
+    return np.where(absent, gap, np.where(bad, 0, values)).astype(np.float32)
 
 
 def dense(column: Column, settings: Dense, missing: Sequence[str]) -> NDArray[np.float32]:

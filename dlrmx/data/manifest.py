@@ -14,7 +14,7 @@ from typing import Any
 from dlrmx.errors import InputError, Problem
 
 MANIFEST = "manifest.json"
-VERSION = 2
+VERSION = 3
 HISTOGRAM = 64
 # So many bad rows or ids are told one by one; all are counted.
 OFFENDERS = 5
@@ -22,9 +22,11 @@ OFFENDERS = 5
 
 @dataclass(frozen=True)
 class SplitFacts:
-    """Rows of a split, their mean label (None without rows), and the best reachable normalized entropy where known."""
+    """Rows of a split, those with a label (all that are trained on), the mean of their labels (None without any), and
+    the best reachable normalized entropy where known."""
 
     rows: int
+    labelled: int
     label_mean: float | None
     optimum_ne: float | None
 
@@ -82,6 +84,7 @@ class FileFacts:
 class Manifest:
     """A prepared dataset. The names are those of the algorithms that made it and that order it.
 
+    Files that begin with "vocabulary-" hold the values with rows of their own, so that other rows get the same ids.
     `transform`: fingerprint of what decides the content but the files; `sources`: these (path, size, time in ns).
     """
 

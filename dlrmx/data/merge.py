@@ -93,9 +93,10 @@ def _row_facts(facts: Sequence[RowFacts]) -> RowFacts:
 
 def _split_facts(facts: Sequence[SplitFacts]) -> SplitFacts:
     rows = sum(one.rows for one in facts)
+    labelled = sum(one.labelled for one in facts)
     # Labels are 0 or 1: their sum is whole.
-    positive = sum(round((one.label_mean or 0.0) * one.rows) for one in facts)
-    return SplitFacts(rows, positive / rows if rows else None, None)
+    positive = sum(round((one.label_mean or 0.0) * one.labelled) for one in facts)
+    return SplitFacts(rows, labelled, positive / labelled if labelled else None, None)
 
 
 def _feature_facts(facts: Sequence[FeatureFacts], met: Met) -> FeatureFacts:

@@ -6,6 +6,7 @@ from pathlib import Path
 from dlrmx.data.manifest import read_manifest
 from dlrmx.data.pool import run_tasks
 from dlrmx.data.source import Extent, FileSource, Piece
+from dlrmx.data.vocabulary_files import take_vocabularies
 from dlrmx.data.work import Kind, Task, WorkFolder, aside, open_files
 from dlrmx.data.writer import Identity
 from dlrmx.recipe.schema import Recipe
@@ -21,7 +22,7 @@ def prepare_pieces(
     `earlier`: prepared data of some of the files, the first ones. A vocabulary is of all files: then it is of no use.
     Raises InputError where the data is bad.
     """
-    source = open_files(recipe)
+    source = open_files(recipe, identity)
     pieces, first = source.pieces(), 0
     done: list[Path] = []
     if earlier is not None and not source.counted:
@@ -32,9 +33,12 @@ def prepare_pieces(
     work.path.mkdir(exist_ok=True)
     tasks = _Tasks(recipe, identity, work, report)
     before, total = _survey(tasks, source, pieces, first)
-    if source.counted:
+    if source.counted and identity.trained_on:
+        _make_vocabularies(work, lambda folder: take_vocabularies(Path(identity.trained_on), folder))
+    elif source.counted:
         tasks.run("counts", "count", pieces, before, total)
-        _join_counts(source, work, len(pieces))
+        counts = [work.result("counts", number) for number in range(len(pieces))]
+        _make_vocabularies(work, lambda folder: _join_counts(source, counts, folder))
     tasks.run("rows", "prepare", pieces, before, total)
     return [*done, *(work.result("rows", number) for number in range(len(pieces)))]
 
@@ -78,9 +82,12 @@ def _survey(tasks: _Tasks, source: FileSource, pieces: Sequence[Piece], first: i
     return before, rows - first
 
 
-def _join_counts(source: FileSource, work: WorkFolder, count: int) -> None:
-    if work.vocabularies.exists():
-        return
-    with aside(work.vocabularies) as folder:
-        folder.mkdir()
-        source.join_counts([work.result("counts", number) for number in range(count)], folder)
+def _make_vocabularies(work: WorkFolder, make: Callable[[Path], None]) -> None:
+    if not work.vocabularies.exists():
+        with aside(work.vocabularies) as folder:
+            make(folder)
+
+
+def _join_counts(source: FileSource, counts: list[Path], folder: Path) -> None:
+    folder.mkdir()
+    source.join_counts(counts, folder)

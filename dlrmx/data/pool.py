@@ -26,7 +26,7 @@ def run_tasks(recipe: Recipe, work: WorkFolder, identity: Identity, tasks: Seque
     input_bytes = sum(os.path.getsize(path) for path in {task.piece.path for task in tasks})
     count = min(len(os.sched_getaffinity(0)), len(tasks))
     if count < 2 or input_bytes < INLINE_BYTES:
-        source = open_files(recipe)
+        source = open_files(recipe, identity)
         for task in tasks:
             run_task(source, work, identity, task, told)
         return

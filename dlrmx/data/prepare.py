@@ -21,6 +21,7 @@ from dlrmx.data.merge import merge
 from dlrmx.data.permute import PERMUTATION
 from dlrmx.data.pieces import prepare_pieces
 from dlrmx.data.splits import SPLIT_HASH
+from dlrmx.data.vocabulary_files import keep_vocabularies
 from dlrmx.data.work import WorkFolder
 from dlrmx.data.writer import DatasetWriter, Identity, row_facts
 from dlrmx.errors import InputError
@@ -36,15 +37,16 @@ WORK = ".work-"
 STALE_SECONDS = 24 * 3600
 
 
-def data_fingerprint(recipe: Recipe) -> str:
+def data_fingerprint(recipe: Recipe, trained_on: Path | None = None) -> str:
     """12 hex digits: what decides the content of the prepared data. For files: their paths, sizes and times, too.
 
+    trained_on: as in `prepare`; it is known by its name, its own fingerprint.
     Raises InputError where a pattern matches no file.
     """
-    return _identity(recipe).fingerprint
+    return _identity(recipe, trained_on).fingerprint
 
 
-def _identity(recipe: Recipe) -> Identity:
+def _identity(recipe: Recipe, trained_on: Path | None) -> Identity:
     # Left out: how the rows are read (order, tail) and what becomes of the ids of tables (pooling; a teacher knows it).
     unread = set() if isinstance(recipe.data, Synthetic) else {"pooling"}
     what: dict[str, Any] = {
@@ -54,13 +56,14 @@ def _identity(recipe: Recipe) -> Identity:
         "features": {name: feature.model_dump(exclude=unread) for name, feature in recipe.features.items()},
         "tables": {name: [table.rows, table.bad_ids] for name, table in recipe.tables.items()},
         "seed": recipe.seed if isinstance(recipe.data, Synthetic) else None,
+        "trained_on": None if trained_on is None else trained_on.name,
     }
     # As lists: the order of dense columns and features is part of the content.
     transform = _digest(
         [[key, list(value.items()) if isinstance(value, dict) else value] for key, value in what.items()]
     )
     sources = [] if isinstance(recipe.data, Synthetic) else _source_files(recipe.data)
-    return Identity(_digest([transform, sources]), transform, sources)
+    return Identity(_digest([transform, sources]), transform, sources, str(trained_on or ""))
 
 
 def _digest(value: Any) -> str:
@@ -72,17 +75,19 @@ def _source_files(data: Tabular | Criteo) -> list[list[str | int]]:
     return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
 
-def prepared_path(recipe: Recipe, root: Path) -> Path:
+def prepared_path(recipe: Recipe, root: Path, trained_on: Path | None = None) -> Path:
     """Where the recipe's data lies once prepared."""
-    return prepared_dir(root, data_fingerprint(recipe))
+    return prepared_dir(root, data_fingerprint(recipe, trained_on))
 
 
-def prepare(recipe: Recipe, root: Path, *, progress: Progress | None = None) -> Path:
+def prepare(recipe: Recipe, root: Path, *, progress: Progress | None = None, trained_on: Path | None = None) -> Path:
     """The folder of the recipe's prepared data, made unless it is there. Several processes may prepare it at once.
 
-    Raises InputError where the data is bad, by file and row, or what lies there is damaged.
+    trained_on: the prepared data of a model that is to score these rows. Its vocabularies make their ids, rows need no
+    label (it is NaN then), and a bad row stays, without one, where the recipe would skip it: one row per row of the
+    files. Raises InputError where the data is bad, by file and row, or what lies there is damaged.
     """
-    identity = _identity(recipe)
+    identity = _identity(recipe, trained_on)
     target = prepared_dir(root, identity.fingerprint)
     if target.exists():
         _check(target)
@@ -123,6 +128,7 @@ def _prepare_files(recipe: Recipe, identity: Identity, target: Path, report: Pro
         folders = prepare_pieces(recipe, identity, work, _earlier(identity, target.parent), report)
         with _partial(target) as folder:
             manifest = replace(merge(folders, folder), fingerprint=identity.fingerprint, sources=identity.sources)
+            manifest = replace(manifest, files=manifest.files | keep_vocabularies(work.vocabularies, folder))
             if manifest.rows.read == 0:
                 files = f"the {len(identity.sources)} file(s) of data.files"
                 raise InputError(f"{identity.sources[0][0]}: no rows in {files}")

@@ -31,7 +31,9 @@ class Extent:
 
 
 class FileSource(Protocol):
-    """The files of a recipe. `losses` and `bad_rows` are those of the pieces that `parts` has read.
+    """The files of a recipe. Where they are `scored` and not trained on, rows need no label, and none is left out.
+
+    `losses` and `bad_rows` are those of the pieces that `parts` has read.
 
     `numbered`: a row's split depends on how many rows are before it. `counted`: there are vocabularies.
     """

@@ -75,14 +75,19 @@ class _Ids:
 class TabularSource:
     """The files of a recipe whose data section is `tabular`."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, *, scored: bool = False) -> None:
         assert isinstance(recipe.data, Tabular)
         self._recipe, self._data = recipe, recipe.data
         self._tables = [Table(path, format_of(path, recipe.data)) for path in find_files(recipe.data)]
-        lists = _list_features(recipe, recipe.data, self._tables)
+        self._scored = scored
+        self._labelled = not scored or any(_has(table, recipe.data.label.column) for table in self._tables)
+        self._wanted = _wanted(recipe, recipe.data, labelled=self._labelled)
+        lists = _list_features(recipe, self._wanted, self._tables)
         self.layout = layout_of(recipe, {name for name in recipe.features if name not in lists and self._single(name)})
         self.losses = {name: Losses() for name in recipe.features}
         self.bad_rows, self.policy = Tally(), recipe.data.bad_rows
+        if scored and self.policy == "skip":
+            self.policy = "zero"
         self.numbered = recipe.data.split.on is None
         self._vocabularies = vocabulary_tables(recipe)
         self.counted = bool(self._vocabularies)
@@ -105,7 +110,7 @@ class TabularSource:
         table = self._table(piece)
         if table.rows is not None:
             return Extent(table.rows)
-        batches = table.batches([self._data.label.column], self._data.bad_rows)
+        batches = table.batches([next(iter(self._wanted))], self.policy)
         return Extent(sum(batch.num_rows for batch, _, _ in batches))
 
     def _table(self, piece: Piece) -> Table:
@@ -113,13 +118,12 @@ class TabularSource:
 
     def parts(self, piece: Piece, before: Extent, vocabularies: Path) -> Iterator[Part]:
         lookups = self._lookups(vocabularies)
-        for chunk in self._chunks(piece, before, list(_wanted(self._recipe, self._data))):
+        for chunk in self._chunks(piece, before, list(self._wanted)):
             yield self._part(chunk, lookups)
 
     def _part(self, chunk: _Chunk, lookups: dict[str, Lookup]) -> Part:
-        missing, label, faults = self._data.missing, self._data.label, chunk.faults
-        splits = self._splits(chunk)
-        labels = fields.labels(chunk.column(label.column), label, missing)
+        missing, faults = self._data.missing, chunk.faults
+        splits, labels = self._splits(chunk), self._labels(chunk)
         dense = np.zeros((len(labels), len(self._recipe.dense)), dtype=np.float32)
         for number, (name, settings) in enumerate(self._recipe.dense.items()):
             dense[:, number] = fields.dense(chunk.column(name), settings, missing)
@@ -128,6 +132,8 @@ class TabularSource:
         for number, layout in enumerate(self.layout.one_hot):
             one_hot[:, number] = found[layout.name].bags.ids
         bags = tuple(found[layout.name].bags for layout in self.layout.bags)
+        if self._scored and self._data.bad_rows == "skip":
+            labels[faults.bad] = np.nan
         columns = Columns(labels, dense, one_hot, bags)
         kept = faults.kept
         for name, ids in found.items():
@@ -138,7 +144,7 @@ class TabularSource:
 
     def _chunks(self, piece: Piece, before: Extent, columns: list[str]) -> Iterator[_Chunk]:
         first = before.rows
-        for batch, place, faults in self._table(piece).batches(columns, self._data.bad_rows):
+        for batch, place, faults in self._table(piece).batches(columns, self.policy):
             yield _Chunk(batch, place, faults, first)
             first += batch.num_rows
 
@@ -147,6 +153,12 @@ class TabularSource:
         if split.on is None:
             return assign(np.arange(chunk.first, chunk.first + chunk.batch.num_rows, dtype=np.uint64), split)
         return assign(hash_texts(fields.texts_of(chunk.column(split.on))), split)
+
+    def _labels(self, chunk: _Chunk) -> NDArray[np.float32]:
+        label = self._data.label
+        if not self._labelled:
+            return np.full(chunk.batch.num_rows, np.nan, dtype=np.float32)
+        return fields.labels(chunk.column(label.column), label, self._data.missing, needed=not self._scored)
 
     def _bags(self, name: str, chunk: _Chunk) -> fields.Bags:
         feature = self._recipe.features[name]
@@ -239,9 +251,13 @@ def _fill(bags: BagColumn, missing: int) -> BagColumn:
     return BagColumn.from_lengths(full, ids, weights)
 
 
-def _wanted(recipe: Recipe, data: Tabular) -> dict[str, str]:
+def _has(table: Table, column: str) -> bool:
+    return column in table.schema().names
+
+
+def _wanted(recipe: Recipe, data: Tabular, *, labelled: bool) -> dict[str, str]:
     """The columns that are read, and the recipe's key of each."""
-    wanted = {data.label.column: "data.label.column"}
+    wanted = {data.label.column: "data.label.column"} if labelled else {}
     wanted |= {name: f"dense.{name}" for name in recipe.dense}
     wanted |= {feature.column: f"features.{name}" for name, feature in recipe.features.items()}
     wanted |= {
@@ -250,13 +266,13 @@ def _wanted(recipe: Recipe, data: Tabular) -> dict[str, str]:
     return wanted | ({data.split.on: "data.split.on"} if data.split.on else {})
 
 
-def _list_features(recipe: Recipe, data: Tabular, tables: list[Table]) -> set[str]:
+def _list_features(recipe: Recipe, wanted: dict[str, str], tables: list[Table]) -> set[str]:
     """The features whose column holds lists. Raises InputError where a file lacks a column, or files disagree."""
     problems: list[Problem] = []
     lists: dict[str, bool] = {}
     for table in tables:
         schema = table.schema()
-        lacking = missing_columns(table, schema, _wanted(recipe, data))
+        lacking = missing_columns(table, schema, wanted)
         problems += lacking
         if lacking:
             continue

@@ -79,19 +79,20 @@ class WorkFolder:
         return True
 
 
-def open_files(recipe: Recipe) -> FileSource:
+def open_files(recipe: Recipe, identity: Identity) -> FileSource:
     """The files of a recipe. Raises InputError where pyarrow is needed, and absent."""
+    scored = bool(identity.trained_on)
     if isinstance(recipe.data, Criteo):
         from dlrmx.data.criteo import CriteoSource
 
-        return CriteoSource(recipe)
+        return CriteoSource(recipe, scored=scored)
     try:
         from dlrmx.data.tabular import TabularSource
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
         raise InputError("reading tables needs pyarrow", hint="pip install 'dlrmx[data]'") from None
-    return TabularSource(recipe)
+    return TabularSource(recipe, scored=scored)
 
 
 def run_task(files: FileSource, work: WorkFolder, identity: Identity, task: Task, told: Told) -> None:

@@ -24,7 +24,7 @@ def main() -> None:
     recipe, work = Recipe.model_validate(order["recipe"]), WorkFolder(Path(order["work"]))
     identity = Identity(**order["identity"])
     try:
-        source = open_files(recipe)
+        source = open_files(recipe, identity)
         for line in sys.stdin:
             run_task(source, work, identity, Task.from_json(line), lambda rows: _tell(rows=rows))
             _tell(done=True)

@@ -40,11 +40,15 @@ class Losses:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which dataset it is: its fingerprint, that of all but the files, and the files (path, size, time)."""
+    """Which dataset it is: its fingerprint, that of all but the files, and the files (path, size, time).
+
+    trained_on: the prepared data of the model that is to score its rows; "" where they are to be trained on.
+    """
 
     fingerprint: str
     transform: str
     sources: list[list[str | int]]
+    trained_on: str = ""
 
 
 class _BagWriter:
@@ -82,7 +86,7 @@ class _SplitWriter:
             _BagWriter(folder, files, number, weighted=feature.weighted) for number, feature in enumerate(layout.bags)
         ]
         self.rows = 0
-        self._positive = 0.0
+        self._labelled, self._positive = 0, 0.0
         self._entropy: float | None = None
 
     @property
@@ -96,19 +100,21 @@ class _SplitWriter:
         for writer, bags in zip(self._bags, columns.bags, strict=True):
             writer.append(bags, self._id_type)
         self.rows += len(columns.labels)
-        self._positive += float(columns.labels.sum(dtype=np.float64))
+        labelled = columns.labels[~np.isnan(columns.labels)]
+        self._labelled += len(labelled)
+        self._positive += float(labelled.sum(dtype=np.float64))
         if entropy is not None:
             self._entropy = (self._entropy or 0.0) + float(entropy.sum())
 
     @property
     def facts(self) -> SplitFacts:
-        if self.rows == 0:
-            return SplitFacts(0, None, None)
-        mean = self._positive / self.rows
+        if self._labelled == 0:
+            return SplitFacts(self.rows, 0, None, None)
+        mean = self._positive / self._labelled
         if self._entropy is None or mean in (0, 1):
-            return SplitFacts(self.rows, mean, None)
+            return SplitFacts(self.rows, self._labelled, mean, None)
         base = -(mean * np.log(mean) + (1 - mean) * np.log1p(-mean))
-        return SplitFacts(self.rows, mean, float(self._entropy / self.rows / base))
+        return SplitFacts(self.rows, self._labelled, mean, float(self._entropy / self.rows / base))
 
 
 @dataclass

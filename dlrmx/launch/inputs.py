@@ -42,7 +42,7 @@ def write_inputs(
     """
     attempt.recipe.write_text(spec.recipe)
     append_event(attempt, "phase", phase="prepare")
-    data = _prepare(recipe, Path(spec.root), attempt, stop_asked)
+    data = _prepare(spec, recipe, attempt, stop_asked)
     append_event(attempt, "phase", phase="plan")
     plan = job_plan(recipe, profile, data)
     if spec.plan_hash not in (None, plan.hash):
@@ -77,7 +77,7 @@ def job_plan(recipe: Recipe, profile: Profile, data: Path) -> Plan:
     return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(profile), facts=manifest.read_manifest(data))
 
 
-def _prepare(recipe: Recipe, root: Path, attempt: AttemptPaths, stop_asked: Callable[[], bool]) -> Path:
+def _prepare(spec: JobSpec, recipe: Recipe, attempt: AttemptPaths, stop_asked: Callable[[], bool]) -> Path:
     from dlrmx.data.prepare import prepare
 
     told = 0.0
@@ -90,7 +90,8 @@ def _prepare(recipe: Recipe, root: Path, attempt: AttemptPaths, stop_asked: Call
             told = time.monotonic()
             append_event(attempt, "progress", phase="prepare", what=what, done=done, total=total)
 
-    return prepare(recipe, root, progress=progress)
+    trained_on = (spec.evaluate or {}).get("trained_on")
+    return prepare(recipe, Path(spec.root), progress=progress, trained_on=Path(trained_on) if trained_on else None)
 
 
 def _checkpoint(spec: JobSpec, recipe: Recipe, attempt: AttemptPaths) -> Path | None:

@@ -25,7 +25,9 @@ class JobSpec:
     resume: None for a first start, which also goes on with what an earlier start of the same job left; else
     {"from_step": S | None} (None: the newest good checkpoint) and, filled in by submit, {"after_attempt": N}: what
     came up to attempt N belongs to earlier submissions.
-    evaluate: {"checkpoint": path, "split": name}: evaluate it, in a run of its own, and train nothing.
+    evaluate: {"checkpoint": path, "split": name}: evaluate it, in a run of its own, and train nothing. Where the recipe
+    names other files than it was trained on, "trained_on" is the folder of the prepared data that it was; the scores go
+    to "predict", where that is given.
     """
 
     dlrmx: str

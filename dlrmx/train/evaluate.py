@@ -20,11 +20,18 @@ EXACT_ROWS = 100_000_000  # 800 MB of logits and labels on rank 0
 
 
 def evaluate(
-    parts: Parts, split: Split, *, batch: int, step: int, stop_asked: Callable[[], bool] = lambda: False
+    parts: Parts,
+    split: Split,
+    *,
+    batch: int,
+    step: int,
+    stop_asked: Callable[[], bool] = lambda: False,
+    on_scores: Callable[[torch.Tensor], None] | None = None,
 ) -> Metrics | None:
-    """Metrics of all rows of `split` in batches of `batch`, on rank 0; None on the other ranks. Collective.
+    """Metrics of all labelled rows of `split` in batches of `batch`, on rank 0; None on the other ranks. Collective.
 
     `stop_asked` is rank 0's; where it says so, all ranks leave after the same batch and the result is None everywhere.
+    `on_scores`, given on all ranks or none, gets the logits and labels (n, 2) of each batch in row order, on rank 0.
     """
     exact = split.rows <= EXACT_ROWS
     scores, histogram = [torch.empty(0, 2, device=parts.device)], Histogram()
@@ -37,10 +44,14 @@ def evaluate(
             done = forward(parts, rows, step=step, order=order)
             if done.counts.order == Order.STOP:
                 return None
+            own = torch.stack([done.logits, done.labels], dim=1)
+            if on_scores is not None and (every := parts.wire.gather(own)) is not None:
+                on_scores(every)  # each rank has one stretch of the batch, so that this is row order
+            labelled = own[~done.labels.isnan()]
             if exact:
-                scores.append(torch.stack([done.logits, done.labels], dim=1))
+                scores.append(labelled)
             else:
-                histogram.add(done.logits.cpu().numpy(), done.labels.cpu().numpy())
+                histogram.add(*labelled.cpu().numpy().T)
     if exact:
         every = parts.wire.gather(torch.cat(scores))
         return None if every is None else score_metrics(every)

@@ -4,13 +4,14 @@ import time
 from typing import Literal
 
 from dlrmx.data.manifest import read_manifest
+from dlrmx.data.predictions import Predictions
 from dlrmx.parallel.exchange import Order
 from dlrmx.runs.records import append_record
 from dlrmx.train.evaluate import evaluate
 from dlrmx.train.metrics import Metrics
 from dlrmx.train.saver import Saver
 from dlrmx.train.schedule import rate_factor
-from dlrmx.train.session import Session
+from dlrmx.train.session import Evaluation, Session
 from dlrmx.train.step import train_step
 from dlrmx.train.steplog import StepLog
 from dlrmx.train.stream import Position, Stream
@@ -21,6 +22,7 @@ Outcome = Literal["finished", "stopped"]
 def train(session: Session, stream: Stream, position: Position, saver: Saver) -> Outcome:
     """Train from `position` to the recipe's end, or until a stop is asked for; both end with a checkpoint."""
     recipe, log = session.task.recipe, StepLog(session)
+    on = recipe.train.evaluate.on
     session.tell("begin", step=position.step, epoch=position.epoch, row=position.row, total_steps=stream.total_steps)
     session.tell("phase", phase="train")
     while position.step < stream.total_steps:
@@ -38,9 +40,9 @@ def train(session: Session, stream: Stream, position: Position, saver: Saver) ->
         # Once in a while: evaluate, save. Neither counts as training time.
         paused, best = time.monotonic(), False
         if _evaluation_due(session, position.step):
-            metrics = evaluate_and_record(session, recipe.train.evaluate.on, position.step, final=False)
+            metrics = evaluate_and_record(session, Evaluation(on, shown=on), position.step, final=False)
             session.tell("phase", phase="train")
-            best = saver.offer(position, recipe.train.evaluate.on, metrics)
+            best = saver.offer(position, on, metrics)
         stop = done.counts.order == Order.STOP
         if saver.steps_due(position.step) or best or stop or last or done.counts.order == Order.SAVE:
             saver.save(position, ends=stop or last)
@@ -54,37 +56,53 @@ def train(session: Session, stream: Stream, position: Position, saver: Saver) ->
 def _finish(session: Session, position: Position) -> Outcome:
     split = session.task.recipe.train.evaluate.at_end
     if split is not None:
-        evaluate_and_record(session, split, position.step, final=True)
-        if session.parts.wire.agree(int(session.leads and session.task.stop_asked())):
-            session.tell("stopped", step=position.step)
-            return "stopped"
+        return evaluate_only(session, Evaluation(split, shown=split), position.step)
     session.tell("finished", step=position.step)
     return "finished"
 
 
-def evaluate_and_record(session: Session, split: str, step: int, *, final: bool) -> Metrics | None:
-    """Evaluate a split and write its record; the metrics on rank 0, None elsewhere or where a stop came. Collective."""
+def evaluate_only(session: Session, asked: Evaluation, step: int) -> Outcome:
+    """The last, or only, evaluation of an attempt; a stop request ends it without a result. Collective."""
+    evaluate_and_record(session, asked, step, final=True)
+    if session.parts.wire.agree(int(session.leads and session.task.stop_asked())):
+        session.tell("stopped", step=step)
+        return "stopped"
+    session.tell("finished", step=step)
+    return "finished"
+
+
+def evaluate_and_record(session: Session, asked: Evaluation, step: int, *, final: bool) -> Metrics | None:
+    """Evaluate a split, write its record and the scores asked for. Collective.
+
+    Gives the metrics on rank 0, None elsewhere or where a stop came.
+    """
     session.tell("phase", phase="evaluate")
-    recipe = session.task.recipe
-    metrics = evaluate(
-        session.parts,
-        session.split(split),
-        batch=recipe.train.batch,
-        step=step,
-        stop_asked=session.task.stop_asked if final else lambda: False,
-    )
-    if metrics is not None:
-        optimum = read_manifest(session.task.data).splits[split].optimum_ne
-        append_record(
-            session.task.attempt,
-            kind="evaluation",
+    with Predictions(asked.predict if session.leads else None) as predictions:
+        metrics = evaluate(
+            session.parts,
+            session.split(asked.split),
+            batch=session.task.recipe.train.batch,
             step=step,
-            split=split,
-            final=final,
-            optimum_ne=optimum,
-            **metrics.as_dict(),
+            stop_asked=session.task.stop_asked if final else lambda: False,
+            on_scores=None if asked.predict is None else lambda scores: predictions.append(*scores.cpu().numpy().T),
         )
+        if metrics is not None:
+            predictions.publish()
+            if metrics.rows or asked.predict is None:  # of rows without labels there are scores alone
+                _record(session, asked, step, metrics, final=final)
     return metrics
+
+
+def _record(session: Session, asked: Evaluation, step: int, metrics: Metrics, *, final: bool) -> None:
+    append_record(
+        session.task.attempt,
+        kind="evaluation",
+        step=step,
+        split=asked.shown,
+        final=final,
+        optimum_ne=read_manifest(session.task.data).splits[asked.split].optimum_ne,
+        **metrics.as_dict(),
+    )
 
 
 def _order(session: Session, saver: Saver) -> Order:

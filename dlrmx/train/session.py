@@ -17,6 +17,24 @@ from dlrmx.train.step import Parts
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """What is to be evaluated, and not trained. split: of the prepared data; shown: what records call it.
+
+    predict: the file that the scores go to.
+    """
+
+    split: str
+    shown: str
+    predict: Path | None = None
+
+    @classmethod
+    def of(cls, asked: dict[str, str]) -> "Evaluation":
+        """That of a job. The rows of files of its own are all in the training split, as they were never split."""
+        predict = Path(asked["predict"]) if "predict" in asked else None
+        return cls("train" if "trained_on" in asked else asked["split"], asked["split"], predict)
+
+
+@dataclass(frozen=True)
 class Task:
     """An attempt's frozen inputs."""
 
@@ -26,7 +44,7 @@ class Task:
     plan: Plan
     data: Path
     checkpoint: Path | None
-    evaluate: str | None  # the split, where the attempt is to evaluate and not to train
+    evaluate: Evaluation | None
 
     @classmethod
     def read(cls, run_dir: Path, number: int) -> "Task":
@@ -46,7 +64,7 @@ class Task:
             plan=Plan.from_json(attempt.plan.read_text()),
             data=Path(job["data"]),
             checkpoint=Path(job["checkpoint"]) if job["checkpoint"] else None,
-            evaluate=job["evaluate"]["split"] if job["evaluate"] else None,
+            evaluate=Evaluation.of(job["evaluate"]) if job["evaluate"] else None,
         )
 
     def stop_asked(self) -> bool:

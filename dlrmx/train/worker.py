@@ -22,7 +22,7 @@ from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import AttemptPaths, RunPaths
 from dlrmx.train import persist
 from dlrmx.train.build import build_parts
-from dlrmx.train.loop import evaluate_and_record, train
+from dlrmx.train.loop import evaluate_only, train
 from dlrmx.train.saver import Saver
 from dlrmx.train.session import Clock, Session, Task
 from dlrmx.train.step import PeerStopped
@@ -65,8 +65,7 @@ def work(session: Session) -> None:
     task, parts = session.task, session.parts
     position, order_seed = _load(session)
     if task.evaluate is not None:
-        evaluate_and_record(session, task.evaluate, position.step, final=True)
-        session.tell("finished", step=position.step)
+        evaluate_only(session, task.evaluate, position.step)
         return
     stream = Stream(
         session.split("train"), task.recipe, order_seed=order_seed, rank=parts.wire.rank, world=parts.wire.world

@@ -16,7 +16,7 @@ JOB = SETTINGS | {"-d", "--detach", "-n", "--dry-run", "--json"}
 OPTIONS = {
     "train": JOB | {"--name"},
     "resume": JOB | {"--from"},
-    "evaluate": {"--split", "--json"},
+    "evaluate": {"--split", "--data", "--predict", "--json"},
     "init": {"-o", "--out"},
     "check": SETTINGS | {"--data", "--json"},
     "plan": SETTINGS | {"--out", "--json"},
