@@ -74,7 +74,7 @@ class KeyVocabulary:
     @classmethod
     def load(cls, path: Path, rows: int) -> "KeyVocabulary":
         """What `save` wrote, memory-mapped: processes share it."""
-        keys, ids = np.load(path, mmap_mode="r")
+        keys, ids = np.asarray(np.load(path, mmap_mode="r"))
         return cls(keys, ids.view(np.int64), rows)
 
     @staticmethod
