@@ -72,7 +72,7 @@ def evaluate(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Evaluate a checkpoint on a split or on other files, as a run of its own."""
+    """Evaluate a checkpoint: on a split, or on other files."""
     from . import attached, checkpoints, other_files, start
 
     if (data and split) or (predict and not data):
