@@ -44,6 +44,7 @@ if script["end"] == "crash":
     sys.exit("no such interpreter here")
 stops = []
 signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 spec = JobSpec.from_variable(os.environ["DLRMX_JOB"])
 run = RunPaths(Path(spec.root) / spec.run)
 with hold(run):

@@ -2,9 +2,11 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -86,7 +88,7 @@ class LocalScheduler(Scheduler[LocalOpts]):  # type: ignore[misc]
         env = {**os.environ, **request.env}
         if dryrun_info.cfg.attached:
             env[PARENT_VARIABLE] = str(os.getpid())
-        with request.run.launch_log.open("ab") as log:
+        with request.run.launch_log.open("ab") as log, _held_back():
             process = subprocess.Popen(
                 request.argv,
                 env=env,
@@ -130,6 +132,16 @@ class LocalScheduler(Scheduler[LocalOpts]):  # type: ignore[misc]
     ) -> Iterable[str]:
         lines = _lines(run_of(app_id), k, should_tail)
         return filter_regex(regex, lines) if regex else lines
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """SIGTERM waits meanwhile. A child inherits that: told to stop while it starts, it hears of it once it can."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def local_scheduler(session_name: str, **_: object) -> LocalScheduler:

@@ -116,6 +116,8 @@ def _drive(node: Node) -> End:
         attempt = claim_attempt(node.run)
         update_run(node.run, state="running", attempt=attempt.number)
         end = _attempt(node, attempt, stop_now=previous is not None and previous.stop_request.exists())
+        if not attempt.dir.is_dir():
+            return End("failed", 1, f"{attempt.dir} was deleted while the run was live")
         append_event(attempt, "attempt_ended", outcome=end.state, step=last_step(attempt))
         if end.state != "failed" or end.exit_code != 1 or attempt.stop_request.exists() or node.spec.evaluate:
             return end
@@ -172,7 +174,7 @@ def _run_workers(node: Node, attempt: AttemptPaths) -> None:
         workers,
         grace_s,
         stop_asked=lambda: node.signals.asked(attempt),
-        killed=lambda: node.signals.killed,
+        killed=lambda: node.signals.killed or not attempt.dir.is_dir(),  # what is deleted can keep no result
     )
     end = watch.wait()
     if not read_events(attempt, "finished", "stopped"):

@@ -29,6 +29,7 @@ class StopSignals:
         """Take over the signals. From the main thread."""
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._received)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held back while we started
 
     def asked(self, attempt: AttemptPaths) -> bool:
         """Whether the attempt is to stop; a signal or a dead launcher is turned into its stop file."""

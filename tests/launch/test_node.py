@@ -1,6 +1,7 @@
 """The node process with real agents and fake workers: crashes, kills, stops, retries."""
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -189,6 +190,16 @@ def test_a_killed_node_process_takes_all_with_it_and_the_run_is_lost(tmp_path: P
     assert state.checkpoint
     assert job.again({"steps": state.checkpoint + 1}).execute() == (0, "")
     assert job.events(2, "begin")[0]["step"] == state.checkpoint
+
+
+def test_a_run_that_is_deleted_ends(tmp_path: Path) -> None:
+    job = make_job(tmp_path, LONG)
+    with job.start() as process:
+        workers = pids(job)
+        shutil.rmtree(job.run.dir)
+        assert process.wait(timeout=30) != 0
+    assert all(map(gone, workers))
+    assert not job.run.dir.exists()
 
 
 def test_what_must_not_start_does_not(tmp_path: Path) -> None:

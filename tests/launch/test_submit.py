@@ -2,6 +2,7 @@
 
 import copy
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,16 @@ def test_a_killed_launcher_stops_an_attached_job(tmp_path: Path) -> None:
     assert (state.state, state.exit_code) == ("stopped", 75)
     assert state.checkpoint == job.events(1, "stopped")[0]["step"]
     assert "launcher" in job.events(1, "stop_requested")[0]["by"]
+
+
+def test_a_job_that_still_starts_can_be_stopped(tmp_path: Path) -> None:
+    job = created(make_job(tmp_path, LONG))
+    handle = submit(job.spec, job.profile, attached=True)
+    handle.stop()
+    assert handle.process
+    assert handle.process.wait() == 75
+    assert run_state(job.run).state == "stopped"
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
 
 
 def test_a_job_can_be_killed_before_it_has_saved(tmp_path: Path) -> None:
