@@ -106,6 +106,9 @@ def check(raw: bytes, policy: Policy, piece_bytes: int, read_bytes: int) -> None
             made = prepare(criteo([path], features=FEATURES, rows=20, bad_rows=policy), Path(folder))
         except InputError as error:
             said = str(error)
+            if raw.startswith(b"\x1f\x8b"):
+                assert "damaged or truncated gzip" in said
+                return
             assert "the file is empty" in said or "no rows" in said or "39 columns" in said or policy == "fail"
             assert "no rows in" not in said or not rows
             assert "no rows to train on" not in said or all(bad)
@@ -140,4 +143,4 @@ def test_any_bytes(raw: bytes, policy: Policy, piece_bytes: int, read_bytes: int
 def test_any_bytes_for_ten_minutes() -> None:
     began = time.monotonic()
     while time.monotonic() - began < 600:
-        settings(max_examples=500, deadline=None, database=None, suppress_health_check=allowed)(cases(check))()
+        settings(max_examples=100, deadline=None, database=None, suppress_health_check=allowed)(cases(check))()
