@@ -50,6 +50,9 @@ def write_inputs(
         raise InputError(f"the plan here is {plan.hash}, the job asks for {spec.plan_hash}", hint=hint)
     write_aside(attempt.plan, plan.to_json())
     checkpoint = _checkpoint(spec, recipe, attempt)
+    rows = _training_rows(data)
+    if checkpoint is not None and spec.evaluate is None:
+        _refuse_other_rows(attempt, rows)
     job = {
         "version": 1,
         "dlrmx": __version__,
@@ -58,11 +61,32 @@ def write_inputs(
         "from_step": 0 if checkpoint is None else read_manifest(checkpoint).step,
         "plan_hash": plan.hash,
         "data": str(data),
+        "training_rows": rows,
         "evaluate": spec.evaluate,
         "host": socket.gethostname(),
         "pid": os.getpid(),
     }
     write_aside(attempt.job, json.dumps(job, indent=2) + "\n")
+
+
+def _training_rows(data: Path) -> str:
+    from dlrmx.data import manifest
+
+    return manifest.training_rows(manifest.read_manifest(data))
+
+
+def _refuse_other_rows(attempt: AttemptPaths, rows: str) -> None:
+    """A checkpoint's data position means nothing in other rows than those that its run has trained on."""
+    for earlier in reversed(RunPaths(attempt.dir.parent.parent).attempts()):
+        try:
+            before = json.loads(earlier.job.read_bytes()).get("training_rows")
+        except (OSError, ValueError, AttributeError):
+            continue  # an attempt that got no job
+        if before not in (None, rows):
+            hint = "put the files back as they were, or start anew from the weights: train.init_from"
+            raise InputError("the training rows are not those that the run began with: its data changed", hint=hint)
+        if before is not None:
+            return
 
 
 def job_plan(recipe: Recipe, profile: Profile, data: Path) -> Plan:

@@ -124,4 +124,7 @@ def _table_json(table: TablePlan) -> dict[str, Any]:
 
 
 def _table_from(entry: dict[str, Any]) -> TablePlan:
+    numbers = [entry["rows"], entry["dim"], *(number for strip in entry["strips"] for number in strip[:6])]
+    if wrong := [number for number in numbers if type(number) is not int]:
+        raise ValueError(f"{wrong[0]!r} is no whole number")
     return TablePlan(**{**entry, "strips": tuple(Strip(*strip) for strip in entry["strips"])})

@@ -64,6 +64,16 @@ def test_the_newest_good_checkpoint_is_taken(job: FakeJob) -> None:
     assert (given["checkpoint"], given["from_step"]) == (str(good), 20)
 
 
+def test_a_resume_on_other_rows_is_refused(job: FakeJob) -> None:
+    give(job)
+    save(job, 10)
+    again = claim_attempt(job.run)
+    other = parse_recipe(job.spec.recipe.replace("rows: 200", "rows: 201"))
+    with pytest.raises(InputError, match="training rows are not those"):
+        write_inputs(job.spec, other, job.profile, again, stop_asked=lambda: False)
+    assert json.loads(give(job).job.read_text())["from_step"] == 10  # the same rows
+
+
 def test_another_recipes_checkpoint_is_refused(job: FakeJob) -> None:
     path = job.run.checkpoint(10)
     path.mkdir(parents=True)

@@ -42,3 +42,12 @@ def test_the_hash_is_that_of_the_content() -> None:
 def test_another_version_is_refused() -> None:
     with pytest.raises(ValueError, match="plan version 7; this dlrmx reads 1"):
         Plan.from_json(plan().to_json().replace('"version": 1', '"version": 7'))
+
+
+@pytest.mark.parametrize("number", ["50.0", "true", '"50"', "null"])
+def test_a_plan_counts_in_whole_numbers(number: str) -> None:
+    text = Plan(2, {"a": TablePlan(50, 4, "fp32", "row_wise", strips=(Strip(0, 50, 0, 4, 0, 2),))}).to_json()
+    for place in ('"rows": 50', "[0, 50"):
+        assert place in text
+        with pytest.raises(ValueError, match="no whole number"):
+            Plan.from_json(text.replace(place, place.replace("50", number)))
