@@ -15,6 +15,7 @@ from typing import Literal
 
 from dlrmx.checkpoint.publish import newest_attempt, sync
 from dlrmx.checkpoint.verify import outline, problems
+from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import ASIDE_DIR, LEFTOVER_DIR, STEP_DIR, RunPaths
 
 
@@ -72,7 +73,13 @@ def newest_good(run: RunPaths) -> tuple[Path | None, list[str]]:
         if not found:
             return info.path, reasons
         reasons += [f"{info.path.name}: {problem}" for problem in found]
-    return None, reasons
+    return None, reasons or _gone(run)
+
+
+def _gone(run: RunPaths) -> list[str]:
+    """Of a run without any checkpoint: that it once saved one, by its own events."""
+    saved = [event["step"] for attempt in run.attempts() for event in read_events(attempt, "saved")]
+    return [f"{run.checkpoints}: the run saved step {saved[-1]}, and nothing is there"] if saved else []
 
 
 def prune(

@@ -9,6 +9,7 @@ from checkpoint_cases import flip, make_run, save_small
 from dlrmx.checkpoint import retain
 from dlrmx.checkpoint.retain import list_checkpoints, newest_good, prune, set_aside
 from dlrmx.checkpoint.verify import problems
+from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import RunPaths
 
 FILE = "rank-0000.safetensors"
@@ -86,6 +87,14 @@ def test_list_names_damage_leftovers_and_those_set_aside(run: RunPaths) -> None:
 
 def test_newest_good(run: RunPaths) -> None:
     assert newest_good(run) == (run.checkpoint(500), [])
+
+
+def test_a_run_that_saved_and_lost_all_does_not_start_over(run: RunPaths) -> None:
+    append_event(run.attempt(1), "saved", step=500, bytes=1, seconds=0.1)
+    shutil.rmtree(run.checkpoints)
+    path, reasons = newest_good(run)
+    assert path is None
+    assert reasons == [f"{run.checkpoints}: the run saved step 500, and nothing is there"]
 
 
 def test_newest_good_skips_damaged_ones_and_says_why(run: RunPaths) -> None:
