@@ -175,15 +175,16 @@ def _die_with_the_tests() -> None:
 def _process(pid: int, mark: Path) -> Process | None:
     try:
         folder = Path(f"/proc/{pid}")
-        if f"{MARK}={mark}".encode() not in folder.joinpath("environ").read_bytes().split(b"\0"):
-            return None
+        environ = folder.joinpath("environ").read_bytes().split(b"\0")  # once: a dying process has none any more
         command = folder.joinpath("cmdline").read_bytes().decode().split("\0")
-        rank = next((v for v in folder.joinpath("environ").read_bytes().split(b"\0") if v.startswith(b"RANK=")), b"")
     except OSError:
+        return None
+    if f"{MARK}={mark}".encode() not in environ:
         return None
     if "torch.distributed.run" in command:
         return Process("agent", pid)
     if "dlrmx.train.worker" in command:
+        rank = next(value for value in environ if value.startswith(b"RANK="))
         return Process("worker", pid, int(rank.removeprefix(b"RANK=")))
     if "dlrmx.launch.node" in command:
         return Process("node", pid)
