@@ -3,6 +3,7 @@
 Nothing heavy is imported until a verb runs, so that `dlrmx --help` answers at once.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, cast
 
@@ -104,4 +105,8 @@ app.add_typer(clusters.app, name="clusters", rich_help_panel="Library")
 
 def main() -> None:
     """The `dlrmx` command."""
-    app(prog_name="dlrmx")
+    try:
+        app(prog_name="dlrmx")
+    except OSError as error:  # help and version are printed before any verb is invoked
+        say_error(_os_error_text(error))
+        sys.exit(1)

@@ -33,6 +33,17 @@ def test_version() -> None:
     assert run("--version").stdout == f"{__version__}\n"
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["recipes", "list"]])
+def test_an_output_that_is_full_is_told_in_words(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_no_verb_is_help_and_an_unknown_one_names_what_resembles_it() -> None:
     assert "Usage: dlrmx" in run().stdout + run().stderr
     unknown = run("recipies", "list")
