@@ -4,7 +4,7 @@ Each kind of exchange has a process group of its own and runs in one order on it
 and two kinds on one group would swap tensors of equal size without a word.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, get_args
@@ -77,9 +77,9 @@ class Wire:
         dist.all_to_all_single(gathered, columns.reshape(-1), theirs, mine, group=group)
         return gathered.view(-1, columns.shape[1]) if self.rank == 0 else None
 
-    def agree(self, value: int, pick: Callable[[torch.Tensor], torch.Tensor] = torch.max) -> int:
-        """The value that all ranks take: by default the largest of theirs."""
+    def agree(self, value: int) -> int:
+        """The value that all ranks take: the largest of theirs."""
         every = torch.empty(self.world, dtype=torch.int64)
         mine = torch.full((self.world,), value, dtype=torch.int64)
         dist.all_to_all_single(every, mine, group=self._groups["control"])
-        return int(pick(every))
+        return int(every.max())
