@@ -13,7 +13,8 @@ recipe/: what to train. No torch.
     recipe/load.py            file, overrides and profile become one valid value, or all problems at once
     recipe/yaml_file.py       YAML with 1.2 scalars, and the line of each key
     recipe/overrides.py       `-s a.b.c=value`
-    recipe/clusters.py        cluster profiles: where a recipe runs
+    recipe/clusters.py        cluster profiles by name, and what one means
+    recipe/profiles.py        the settings of a profile, by scheduler
     recipe/rules.py           rules that span several settings
     recipe/unread.py          settings that would never be read: each is an error
     recipe/explain.py         what pydantic found, in plain words

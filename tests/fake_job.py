@@ -13,8 +13,8 @@ from typing import Any
 
 from dlrmx import __version__
 from dlrmx.launch.job import JobSpec
-from dlrmx.recipe.clusters import Profile
 from dlrmx.recipe.load import dump_recipe, load_recipe
+from dlrmx.recipe.profiles import Profile
 from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.lines import Line

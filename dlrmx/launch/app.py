@@ -5,7 +5,7 @@ import sys
 from torchx.specs import AppDef, Resource, Role
 
 from dlrmx.launch.job import JOB_VARIABLE, JobSpec
-from dlrmx.recipe.clusters import Profile
+from dlrmx.recipe.profiles import Profile
 
 ROLE = "node"  # [a-z0-9] only: Volcano makes shell variables of it
 

@@ -14,9 +14,10 @@ from dlrmx.errors import InputError
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.stopping import StopRequested
 from dlrmx.plan.shards import Plan
-from dlrmx.recipe.clusters import Profile, rank_memory_bytes, world_size
+from dlrmx.recipe.clusters import rank_memory_bytes, world_size
 from dlrmx.recipe.fingerprint import fingerprint
 from dlrmx.recipe.load import read_frozen
+from dlrmx.recipe.profiles import Profile
 from dlrmx.recipe.schema import Recipe
 from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import AttemptPaths, RunPaths

@@ -21,9 +21,10 @@ from dlrmx.launch.local import PARENT_VARIABLE
 from dlrmx.launch.outcome import note_silent_death, outcome_of
 from dlrmx.launch.retry import GiveUp, decide
 from dlrmx.launch.stopping import StopRequested, StopSignals
-from dlrmx.recipe.clusters import Profile, workers_per_node
+from dlrmx.recipe.clusters import workers_per_node
 from dlrmx.recipe.fingerprint import changed_fixed, fingerprint
 from dlrmx.recipe.load import read_frozen
+from dlrmx.recipe.profiles import Profile, read_profile
 from dlrmx.recipe.schema import Recipe
 from dlrmx.runs.claim import claim_attempt, create_run, hold
 from dlrmx.runs.diagnosis import first_cause, last_step
@@ -74,7 +75,7 @@ def run_node(spec: JobSpec, worker: Sequence[str] = WORKER, parent: int | None =
         register(run)
         end = End("failed", 1, f"a fault in dlrmx: see {run.launch_log}")
         try:
-            profile = Profile.model_validate(spec.profile)
+            profile = read_profile(spec.profile)
             end = _drive(Node(spec, recipe, profile, run, signals, worker))
         except (DlrmxError, OSError) as error:
             end = End("failed", error.exit_code if isinstance(error, DlrmxError) else 1, str(error))

@@ -13,7 +13,7 @@ from torchx.runner import Runner
 from dlrmx.launch.app import app_def
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.local import app_id_of, local_scheduler
-from dlrmx.recipe.clusters import Profile
+from dlrmx.recipe.profiles import Profile
 from dlrmx.runs.claim import hold, stop_run
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.registry import register

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["table_wise", "row_wise", "column_wise", "data_parallel"]
-VERSION = 1
+Kind = Literal["table_wise", "row_wise", "column_wise", "data_parallel", "table_row_wise", "grid"]
+Route = Literal["flat", "by_node"]
+Tier = Literal["hbm", "uvm_caching", "uvm"]
+VERSION = 2
 
 
 def cut(total: int, parts: int, part: int) -> int:
@@ -31,7 +33,7 @@ class Rectangle:
     col_start: int
     col_end: int
     rank: int
-    tier: str
+    tier: Tier
 
     @property
     def rows(self) -> int:
@@ -44,7 +46,10 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Strip:
-    """Rows [row_start, row_end) x columns [col_start, col_end), dealt evenly by rows to `num_ranks` ranks."""
+    """Rows [row_start, row_end) x columns [col_start, col_end), dealt evenly by rows to `num_ranks` ranks.
+
+    tier: where it lies on each; a "uvm_caching" one keeps the part `cache_ratio` of its rows in device memory.
+    """
 
     row_start: int
     row_end: int
@@ -52,7 +57,8 @@ class Strip:
     col_end: int
     first_rank: int
     num_ranks: int
-    tier: str = "hbm"
+    tier: Tier = "hbm"
+    cache_ratio: float = 0.0
 
     def row_cuts(self) -> list[int]:
         """The num_ranks + 1 row boundaries; neighbours are equal where a rank gets no row."""
@@ -71,13 +77,17 @@ class Strip:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """How one table is cut. A data_parallel table has no strips: every rank holds all of it."""
+    """How one table is cut. A data_parallel table has no strips: every rank holds all of it.
+
+    route: whether the ranks that hold parts of a bag send their sums straight to its owner, or add them up inside
+    their node first.
+    """
 
     rows: int
     dim: int
     dtype: Literal["fp32", "fp16"]
     kind: Kind
-    route: Literal["flat"] = "flat"
+    route: Route = "flat"
     strips: tuple[Strip, ...] = ()
 
     def rectangles(self, table: str) -> list[Rectangle]:
@@ -87,16 +97,25 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every table's cut over `world` ranks. A pure function of recipe, data facts, topology and version."""
+    """Every table's cut over `world` ranks, `ranks_per_node` of them on each node (the last may have fewer).
+
+    A pure function of recipe, data facts, topology and version.
+    """
 
     world: int
     tables: dict[str, TablePlan]
+    ranks_per_node: int = 1
     version: int = VERSION
     notes: tuple[str, ...] = field(default=())
 
     def to_json(self) -> str:
         """One line per table, keys in order: small, stable and readable."""
-        head = {"version": self.version, "world": self.world, "notes": list(self.notes)}
+        head = {
+            "version": self.version,
+            "world": self.world,
+            "ranks_per_node": self.ranks_per_node,
+            "notes": list(self.notes),
+        }
         tables = ",\n".join(
             f"  {json.dumps(name)}: {json.dumps(_table_json(table))}" for name, table in self.tables.items()
         )
@@ -114,7 +133,7 @@ class Plan:
         if raw["version"] != VERSION:
             raise ValueError(f"plan version {raw['version']}; this dlrmx reads {VERSION}")
         tables = {name: _table_from(entry) for name, entry in raw["tables"].items()}
-        return cls(world=raw["world"], tables=tables, notes=tuple(raw["notes"]))
+        return cls(raw["world"], tables, ranks_per_node=raw["ranks_per_node"], notes=tuple(raw["notes"]))
 
 
 def _table_json(table: TablePlan) -> dict[str, Any]:

@@ -5,18 +5,17 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
 from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.explain import explain
 from dlrmx.recipe.names import near_miss
-from dlrmx.recipe.schema import Minutes, Settings, section, setting
+from dlrmx.recipe.profiles import CPU_WORKERS, PROFILES, Profile, profile_class
 from dlrmx.recipe.tree import leaves
 from dlrmx.recipe.yaml_file import Document, place_of, read_yaml
 
-CPU_WORKERS = 2
 SET_BY_THE_LAUNCHER = (
     "RANK",
     "WORLD_SIZE",
@@ -26,34 +25,6 @@ SET_BY_THE_LAUNCHER = (
     "MASTER_PORT",
     "DLRMX_JOB",
 )
-
-
-class Profile(Settings):
-    """Where a recipe runs. Nothing in it changes what is trained."""
-
-    scheduler: Literal["local"] = setting("who runs the job: this machine", "local", resume="free")
-    nodes: int = setting("machines", 1, resume="free", ge=1)
-    workers_per_node: int | None = setting(
-        f"processes per node, each one rank; default: the machine's GPUs, else {CPU_WORKERS}",
-        None,
-        resume="free",
-        ge=1,
-        le=1_024,
-    )
-    root: str = setting(
-        "where runs and prepared data go; relative to the shell's folder, ~ and {user} are filled in",
-        "runs",
-        resume="free",
-        min_length=1,
-    )
-    python: str | None = setting("interpreter of the workers; default: the one that submits", None, resume="free")
-    env: dict[str, str] = setting("environment variables of the workers", {}, resume="free")
-    grace: Minutes = section(
-        lambda: Minutes(minutes=5), "how long a stop request may take to save before workers are killed", resume="free"
-    )
-    memory_gib: float | None = setting(
-        "memory per node in GiB that plans may use; default: this machine's", None, resume="free", gt=0
-    )
 
 
 @dataclass(frozen=True)
@@ -102,10 +73,16 @@ def resolve_profile(cluster: Any, places: dict[str, str], overrides: Document, n
         raw["nodes"] = nodes
     problems = [*document.problems, *overrides.problems]
     profile = None
-    try:
-        profile = Profile.model_validate(raw)
-    except ValidationError as error:
-        problems += [_placed(problem, document, overrides, where) for problem in explain(error, raw, Profile)]
+    if (scheduler := raw.get("scheduler", "local")) not in PROFILES:
+        known = f"there are {', '.join(PROFILES)}"
+        found = Problem(f"no scheduler is named {scheduler!r}", key="scheduler", hint=known)
+        problems.append(_placed(found, document, overrides, where))
+    else:
+        wanted = profile_class(raw)
+        try:
+            profile = wanted.model_validate(raw)
+        except ValidationError as error:
+            problems += [_placed(problem, document, overrides, where) for problem in explain(error, raw, wanted)]
     if profile is not None:
         problems += [_placed(problem, document, overrides, where) for problem in _rules(profile)]
     if problems or profile is None:
@@ -165,7 +142,7 @@ def _merge(raw: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def _rules(profile: Profile) -> Iterator[Problem]:
     if not _is_utf8(_absolute(profile.root)):
         yield Problem("its path is not UTF-8 text", key="root", hint="-s cluster.root=/another/folder")
-    if profile.nodes > 1:
+    if profile.scheduler == "local" and profile.nodes > 1:
         yield Problem(
             f"must be 1, not {profile.nodes}: local is this machine", key="nodes", hint="raise workers_per_node"
         )

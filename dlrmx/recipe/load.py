@@ -13,10 +13,11 @@ from pydantic import TypeAdapter, ValidationError
 
 import dlrmx
 from dlrmx.errors import InputError, Problem
-from dlrmx.recipe.clusters import FoundProfile, Profile, resolve_profile
+from dlrmx.recipe.clusters import FoundProfile, resolve_profile
 from dlrmx.recipe.explain import explain
 from dlrmx.recipe.names import near_miss
 from dlrmx.recipe.overrides import apply_overrides
+from dlrmx.recipe.profiles import Profile
 from dlrmx.recipe.rules import check_rules
 from dlrmx.recipe.schema import Recipe, merge_defaults
 from dlrmx.recipe.tree import leaves

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from dlrmx.recipe.clusters import Profile
+from dlrmx.recipe.profiles import PROFILES
 from dlrmx.recipe.schema import Feature, Recipe, Settings, Table
 from dlrmx.recipe.tree import choices, is_free, members, tag
 
@@ -39,7 +39,12 @@ _FILLED_IN = {
 
 def recipe_reference() -> str:
     """Markdown: a table of settings for each section of the recipe, then for the profile."""
-    sections = [*_sections("recipe", Recipe, ""), *_sections("cluster profile", Profile, "")]
+    profiles = [
+        text
+        for scheduler, model in PROFILES.items()
+        for text in _sections(f"cluster profile (scheduler: {scheduler})", model, "")
+    ]
+    sections = [*_sections("recipe", Recipe, ""), *profiles]
     return "\n".join([_INTRODUCTION, *dict.fromkeys(sections)])  # data.split is described once for both kinds of data
 
 

@@ -293,7 +293,7 @@ class Train(Settings):
     evaluate: Evaluate = section(Evaluate, "when and on what to evaluate", resume="free")
 
 
-ShardingType = Literal["table_wise", "row_wise", "column_wise", "data_parallel"]
+ShardingType = Literal["table_wise", "row_wise", "column_wise", "data_parallel", "table_row_wise", "grid"]
 
 
 class TableSharding(Settings):

@@ -12,7 +12,7 @@ import pytest
 
 from dlrmx.launch import submit
 from dlrmx.launch.job import JobSpec
-from dlrmx.recipe.clusters import Profile
+from dlrmx.recipe.profiles import Profile
 from dlrmx.runs.claim import is_live
 from dlrmx.runs.layout import RunPaths
 from scripted import EVALUATION, STEP, Dlrmx, MakeRun, Play

@@ -3,13 +3,13 @@ import sys
 
 from dlrmx.launch.app import app_def
 from dlrmx.launch.job import JobSpec
-from dlrmx.recipe.clusters import Profile
+from dlrmx.recipe.profiles import LocalProfile
 
 SPEC = JobSpec(dlrmx="0.1.0", run="ctr-1", root="/runs", recipe="", profile={})
 
 
 def test_a_job_is_environment_and_one_command() -> None:
-    profile = Profile(env={"NCCL_IB_HCA": "mlx5_0,mlx5_1"})
+    profile = LocalProfile(env={"NCCL_IB_HCA": "mlx5_0,mlx5_1"})
     before = copy.deepcopy(profile)
     app = app_def(SPEC, profile)
     assert app.name == "ctr-1"
@@ -24,4 +24,4 @@ def test_a_job_is_environment_and_one_command() -> None:
 
 
 def test_the_profile_names_the_interpreter() -> None:
-    assert app_def(SPEC, Profile(python="/sw/python")).roles[0].entrypoint == "/sw/python"
+    assert app_def(SPEC, LocalProfile(python="/sw/python")).roles[0].entrypoint == "/sw/python"

@@ -27,9 +27,9 @@ LAUNCHER = """
 import sys, time
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.submit import submit
-from dlrmx.recipe.clusters import Profile
+from dlrmx.recipe.profiles import read_profile
 spec = JobSpec.from_json(sys.argv[1])
-submit(spec, Profile.model_validate(spec.profile), attached=True)
+submit(spec, read_profile(spec.profile), attached=True)
 time.sleep(60)
 """
 

@@ -42,9 +42,9 @@ def test_no_such_file(tmp_path: Path) -> None:
         "",
         "[]",
         "{}",
-        '{"version": 1, "world": 2, "notes": [], "tables": []}',
-        json.dumps({"version": 1, "world": 2, "notes": [], "tables": {"a": {"rows": 1}}}),
-        make_plan(RECIPE, world=2, memory_bytes=1 << 30).to_json().replace('"version": 1', '"version": 2'),
+        '{"version": 2, "world": 2, "notes": [], "tables": []}',
+        json.dumps({"version": 2, "world": 2, "notes": [], "tables": {"a": {"rows": 1}}}),
+        make_plan(RECIPE, world=2, memory_bytes=1 << 30).to_json().replace('"version": 2', '"version": 3'),
         make_plan(RECIPE, world=2, memory_bytes=1 << 30).to_json().replace("[[0, ", '[["zero", '),
     ],
 )

@@ -40,8 +40,8 @@ def test_the_hash_is_that_of_the_content() -> None:
 
 
 def test_another_version_is_refused() -> None:
-    with pytest.raises(ValueError, match="plan version 7; this dlrmx reads 1"):
-        Plan.from_json(plan().to_json().replace('"version": 1', '"version": 7'))
+    with pytest.raises(ValueError, match="plan version 7; this dlrmx reads 2"):
+        Plan.from_json(plan().to_json().replace('"version": 2', '"version": 7'))
 
 
 @pytest.mark.parametrize("number", ["50.0", "true", '"50"', "null"])

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dlrmx.errors import InputError
-from dlrmx.recipe.clusters import Profile, find_profile, profile_names, rank_memory_bytes, workers_per_node, world_size
+from dlrmx.recipe.clusters import find_profile, profile_names, rank_memory_bytes, workers_per_node, world_size
 from dlrmx.recipe.load import load_recipe
+from dlrmx.recipe.profiles import LocalProfile
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ def test_the_option_swaps_the_whole_profile(example: Path, elsewhere: Path) -> N
     ("override", "key", "message"),
     [
         ("cluster.nodes=2", "cluster.nodes", "must be 1, not 2: local is this machine"),
-        ("cluster.scheduler=slurm", "cluster.scheduler", "slurm"),
+        ("cluster.scheduler=slrum", "cluster.scheduler", "local, slurm, kubernetes"),
         ("cluster.worker=3", "cluster.worker", "did you mean workers_per_node?"),
         ("cluster.workers_per_node=0", "cluster.workers_per_node", "at least 1"),
         ("cluster.env.RANK=x", "cluster.env.RANK", "set by the launcher"),
@@ -123,11 +124,11 @@ def test_the_root_is_filled_in_and_absolute(example: Path, elsewhere: Path) -> N
 
 
 def test_world_and_memory() -> None:
-    profile = Profile(workers_per_node=4, memory_gib=2)
+    profile = LocalProfile(workers_per_node=4, memory_gib=2)
     assert (world_size(profile), rank_memory_bytes(profile)) == (4, 2**29)
-    assert workers_per_node(Profile()) >= 1
+    assert workers_per_node(LocalProfile()) >= 1
     machine_bytes = int(re.findall(r"MemTotal: *(\d+)", Path("/proc/meminfo").read_text())[0]) * 1024
-    assert rank_memory_bytes(Profile(workers_per_node=2)) == pytest.approx(machine_bytes / 2, rel=0.01)
+    assert rank_memory_bytes(LocalProfile(workers_per_node=2)) == pytest.approx(machine_bytes / 2, rel=0.01)
 
 
 def test_a_user_without_a_name_has_a_number(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
