@@ -11,9 +11,11 @@ recipe/: what to train. No torch.
 
     recipe/schema.py          every setting, its meaning, its default, and whether a resume may change it
     recipe/load.py            file, overrides and profile become one valid value, or all problems at once
+    recipe/generate.py        tables and features drawn from distributions
     recipe/yaml_file.py       YAML with 1.2 scalars, and the line of each key
     recipe/overrides.py       `-s a.b.c=value`
     recipe/clusters.py        cluster profiles by name, and what one means
+    recipe/node.py            what a profile says of its nodes, for the planner
     recipe/profiles.py        the settings of a profile, by scheduler
     recipe/rules.py           rules that span several settings
     recipe/unread.py          settings that would never be read: each is an error
@@ -25,6 +27,7 @@ recipe/: what to train. No torch.
 
 plan/: which rank holds which rectangle of which table. Pure arithmetic.
 
+    plan/topology.py          memory, bandwidths and rates of each rank, by kind of node
     plan/shards.py            the plan's values: strips, rectangles, tables; their JSON form
     plan/planner.py           decides how each table is cut and where it lies: enumerate, place, check
     plan/options.py           what may be done with each table, and what would be best
@@ -124,6 +127,8 @@ parallel/: applies a plan to a model.
     parallel/replicated.py    replicated tables (data_parallel)
     parallel/embeddings.py    all embedding tables of one rank
     parallel/dense.py         the dense part: one flat buffer, one all-reduce a step
+    parallel/sparse_sum.py    of the dense gradients only entries over a threshold travel (DCT)
+    parallel/largest.py       the k-th largest of values on many ranks
 
 train/: the worker.
 

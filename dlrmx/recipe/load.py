@@ -15,6 +15,7 @@ import dlrmx
 from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.clusters import FoundProfile, resolve_profile
 from dlrmx.recipe.explain import explain
+from dlrmx.recipe.generate import expand
 from dlrmx.recipe.names import near_miss
 from dlrmx.recipe.overrides import apply_overrides
 from dlrmx.recipe.profiles import Profile
@@ -44,6 +45,7 @@ def load_recipe(
         document.places["cluster"] = "--cluster"
     document.value.setdefault("name", _name_from(path))
     _make_absolute(document, path.absolute().parent)
+    document = expand(document)
     profile, profile_problems = _profile(document, to_profile, nodes)
     recipe, problems = _validate(document)
     problems = [*document.problems, *problems, *profile_problems]
@@ -51,7 +53,8 @@ def load_recipe(
         raise InputError(sorted(problems, key=_by_line))
     if isinstance(recipe.cluster, dict):
         recipe = recipe.model_copy(update={"cluster": profile.profile.model_dump(mode="json", exclude_unset=True)})
-    origins = {key: _origin(key, recipe, document) for key, _ in leaves(recipe) if not key.startswith("cluster.")}
+    given = _Given.of(document.places)
+    origins = {key: _origin(key, given) for key, _ in leaves(recipe) if not key.startswith("cluster.")}
     origins |= {f"cluster.{key}": origin for key, origin in profile.origins.items()}
     return Loaded(recipe, profile.profile, path, origins)
 
@@ -197,21 +200,28 @@ def _by_line(problem: Problem) -> tuple[str, int]:
     return (file, int(line)) if line.isdigit() else (problem.where, 0)
 
 
-def _origin(key: str, recipe: Recipe, document: Document) -> str:
+@dataclass(frozen=True)
+class _Given:
+    """Which keys were set, and where; `replaced` are the beginnings of all keys inside of what `-s` set."""
+
+    places: dict[str, str]
+    replaced: tuple[str, ...]
+
+    @classmethod
+    def of(cls, places: dict[str, str]) -> "_Given":
+        return cls(places, tuple(key + sign for key, place in places.items() if place == "-s" for sign in ".["))
+
+    def set_at(self, key: str) -> str:
+        """The place where a leaf was set itself, or as part of a value that `-s` replaced."""
+        return self.places.get(key) or ("-s" if key.startswith(self.replaced) else "")
+
+
+def _origin(key: str, given: _Given) -> str:
     """Where a leaf's value came from: its own key, or `defaults` for a feature or table that does not set it."""
     group, _, rest = key.partition(".")
-    place = _set_at(key, document.places)
+    place = given.set_at(key)
     if not place and group in ("features", "tables"):
-        name = next(name for name in getattr(recipe, group) if rest.startswith(f"{name}."))
-        place = _set_at(f"defaults.{group[:-1]}{rest.removeprefix(name)}", document.places)
+        place = given.set_at(f"defaults.{group[:-1]}.{rest.partition('.')[2]}")
     if not place:
         return "default"
     return place if place.startswith("-") else f"recipe {place}"
-
-
-def _set_at(key: str, places: dict[str, str]) -> str:
-    """The place where a leaf was set itself, or as part of a value that `-s` replaced."""
-    if key in places:
-        return places[key]
-    around = place_of(key, places)
-    return around if around == "-s" else ""

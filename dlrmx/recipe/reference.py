@@ -49,9 +49,13 @@ def recipe_reference() -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """The recipe's JSON Schema, for editors, of a file as it is written: before names and `defaults` are filled in."""
+    """The recipe's JSON Schema, for editors, of a file as it is written.
+
+    That is before names and `defaults` are filled in and tables and features are generated.
+    """
     schema = Recipe.model_json_schema()
-    schema["required"].remove("name")
+    for name in ("name", "features", "tables"):
+        schema["required"].remove(name)
     for name in ("Feature", "Table"):
         schema["$defs"][name].pop("required")
     for group in ("features", "tables"):

@@ -192,6 +192,39 @@ class Table(Settings):
     )
 
 
+class GeneratedDim(Settings):
+    """How wide generated tables are: many are narrow and few wide, between the borders and with this mean."""
+
+    min: int = setting("embedding dim of the narrowest", resume="free", ge=4, multiple_of=4)
+    max: int = setting("of the widest", resume="free", ge=4, multiple_of=4)
+    mean: float = setting("over the tables", resume="free", ge=4)
+
+
+class GeneratedPooling(Settings):
+    """How many ids a sample has for each generated feature: log-normal over the features."""
+
+    mean: float = setting("ids per sample and feature, over the features", resume="free", gt=0, le=5_000)
+    spread: float = setting(
+        "standard deviation of the logarithm of the features' means", 0.0, resume="free", ge=0, le=3
+    )
+
+
+class Generate(Settings):
+    """A group of tables drawn from distributions, each with one feature of its name: GROUP000, GROUP001, ..."""
+
+    tables: int = setting("how many", resume="free", ge=1, le=100_000)
+    rows: int | None = setting("rows in all; or say `parameters`", None, resume="free", ge=1)
+    parameters: int | None = setting(
+        "rows x dim in all (each table's rows are rounded); or say `rows`", None, resume="free", ge=4
+    )
+    spread: float = setting(
+        "standard deviation of the logarithm of the tables' rows (log-normal)", 1.5, resume="free", ge=0, le=5
+    )
+    dim: GeneratedDim = setting("embedding dims", resume="free")
+    pooling: GeneratedPooling = section(lambda: GeneratedPooling(mean=1.0), "ids per sample", resume="free")
+    seed: int = setting("which table gets which of the drawn sizes", 0, resume="free", ge=0)
+
+
 class Defaults(Settings):
     """What features and tables take where they say nothing themselves."""
 
@@ -313,6 +346,25 @@ class Sharding(Settings):
     reserve: float = setting("fraction of each rank's memory kept free", 0.15, resume="free", ge=0, lt=1)
 
 
+class Threshold(Settings):
+    """Dynamic communication thresholding (DCT): of what would be sent only the largest entries are."""
+
+    sparsity: float = setting("part of the entries that is not sent", ge=0, lt=1)
+    every: int = setting("steps between two settings of the threshold", 1_000, ge=1)
+
+
+class Thresholds(Settings):
+    """What is thresholded."""
+
+    dense: Threshold | None = setting("gradients of the dense part; what is not sent is added to the next step's", None)
+
+
+class Exchange(Settings):
+    """What travels between ranks, and how."""
+
+    threshold: Thresholds = section(Thresholds, "dynamic communication thresholding")
+
+
 class Best(Settings):
     """Which checkpoint to keep beside the last ones."""
 
@@ -365,10 +417,17 @@ class Recipe(Settings):
     defaults: Defaults = section(Defaults, "what features and tables share", resume="free")
     features: dict[Name, Feature] = setting("categorical features", min_length=1)
     tables: dict[Name, Table] = setting("embedding tables", min_length=1)
+    generate: dict[Name, Generate] = setting(
+        "groups of tables with their features, drawn when the recipe is loaded (synthetic data only); an entry of the "
+        "same name in `tables` or `features` changes a drawn one",
+        {},
+        resume="free",  # what it becomes is fixed
+    )
     model: Model = setting("architecture")
     optimizer: Optimizer = setting("optimizers and schedule")
     train: Train = setting("batch, length, precision")
     sharding: Sharding = section(Sharding, "how tables are cut over the ranks", resume="free")
+    exchange: Exchange = section(Exchange, "what travels between ranks")
     checkpoint: Checkpoint = section(Checkpoint, "when checkpoints are written and kept", resume="free")
     retry: Retry = section(Retry, "when a failed run is tried again", resume="free")
     log: Log = section(Log, "what a run writes down", resume="free")

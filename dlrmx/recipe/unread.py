@@ -106,9 +106,12 @@ def _feature_reasons(recipe: Recipe, name: str, feature: Feature) -> Iterator[tu
 
 
 def _tables(recipe: Recipe) -> Iterator[Problem]:
+    kinds: dict[str, set[str]] = {name: set() for name in recipe.tables}
+    for feature in recipe.features.values():
+        kinds.setdefault(feature.table, set()).add(feature.ids)
     for name, table in recipe.tables.items():
-        kinds = {feature.ids for feature in recipe.features.values() if feature.table == name}
-        reads = isinstance(recipe.data, Criteo) or not isinstance(recipe.data, Synthetic) and kinds <= _NUMBERS
+        numbers = not isinstance(recipe.data, Synthetic) and kinds[name] <= _NUMBERS
+        reads = isinstance(recipe.data, Criteo) or numbers
         if _changed(table, "bad_ids") and not reads:
             why = "synthetic data is drawn, not read" if isinstance(recipe.data, Synthetic) else "every value has an id"
             yield _unread(f"tables.{name}.bad_ids", why, "use `ids: modulo` or `identity`, or take it out")

@@ -39,7 +39,7 @@ def test_a_free_section_holds_no_fixed_setting() -> None:
 
 def test_the_json_schema_asks_only_for_what_a_file_must_hold() -> None:
     schema = json_schema()
-    assert schema["required"] == ["dlrmx", "data", "features", "tables", "model", "optimizer", "train"]
+    assert schema["required"] == ["dlrmx", "data", "model", "optimizer", "train"]
     assert "required" not in schema["$defs"]["Feature"]
     (entry,) = schema["properties"]["features"]["patternProperties"].values()
     assert {"type": "null"} in entry["anyOf"]
