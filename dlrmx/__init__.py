@@ -29,6 +29,7 @@ plan/: which rank holds which rectangle of which table. Pure arithmetic.
 
     plan/topology.py          memory, bandwidths and rates of each rank, by kind of node
     plan/shards.py            the plan's values: strips, rectangles, tables; their JSON form
+    plan/prediction.py        what a plan is predicted to cost: bytes, seconds, traffic
     plan/planner.py           decides how each table is cut and where it lies: enumerate, place, check
     plan/options.py           what may be done with each table, and what would be best
     plan/place.py             puts cut tables on ranks, the longest piece to the least loaded

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.explain import explain
 from dlrmx.recipe.names import near_miss
+from dlrmx.recipe.node import GPUS_PER_NODE
 from dlrmx.recipe.profiles import CPU_WORKERS, PROFILES, Profile, profile_class
 from dlrmx.recipe.tree import leaves
 from dlrmx.recipe.yaml_file import Document, place_of, read_yaml
@@ -97,19 +98,24 @@ def world_size(profile: Profile) -> int:
 
 
 def workers_per_node(profile: Profile) -> int:
-    """Workers per node; where the profile leaves it open, this machine's GPUs, else CPU_WORKERS."""
+    """Workers per node; where the profile leaves it open, its node's GPUs, else this machine's, else CPU_WORKERS."""
     if profile.workers_per_node is not None:
         return profile.workers_per_node
+    if profile.node is not None and profile.node.kind not in (None, "cpu"):
+        return GPUS_PER_NODE
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) or CPU_WORKERS
+
+
+def host_memory_bytes(profile: Profile) -> int:
+    """Host memory of one node that plans may use: as the profile says, else all of this machine's."""
+    if profile.memory_gib is not None:
+        return int(profile.memory_gib * 2**30)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def rank_memory_bytes(profile: Profile) -> int:
     """Host memory that one rank may fill: its share of the node's."""
-    if profile.memory_gib is not None:
-        node_bytes = int(profile.memory_gib * 2**30)
-    else:
-        node_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return node_bytes // workers_per_node(profile)
+    return host_memory_bytes(profile) // workers_per_node(profile)
 
 
 def _folders() -> list[Path]:

@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from dlrmx.recipe.node import Node
+from dlrmx.recipe.pods import Image, Label, LabelKey, LabelValue, ObjectName, SecretKey, Toleration, Volume
 from dlrmx.recipe.schema import Minutes, Settings, section, setting
 
 CPU_WORKERS = 2
@@ -13,7 +15,7 @@ class Profile(Settings):
     scheduler: str
     nodes: int = setting("machines", 1, resume="free", ge=1)
     workers_per_node: int | None = setting(
-        f"processes per node, each one rank; default: the machine's GPUs, else {CPU_WORKERS}",
+        f"processes per node, each one rank; default: the node's GPUs, else this machine's, else {CPU_WORKERS}",
         None,
         resume="free",
         ge=1,
@@ -31,7 +33,12 @@ class Profile(Settings):
         lambda: Minutes(minutes=5), "how long a stop request may take to save before workers are killed", resume="free"
     )
     memory_gib: float | None = setting(
-        "memory per node in GiB that plans may use; default: this machine's", None, resume="free", gt=0
+        "host memory per node in GiB that plans may use; default: the node's own", None, resume="free", gt=0
+    )
+    node: Node | None = setting(
+        "what plans count on: a kind of machine or its numbers; default: a processor, and this machine's memory",
+        None,
+        resume="free",
     )
 
 
@@ -48,9 +55,43 @@ class SlurmProfile(Profile):
 
 
 class KubernetesProfile(Profile):
-    """A Kubernetes cluster."""
+    """A Kubernetes cluster. `root` is a folder in the pods: absolute, and in one of the volumes."""
 
     scheduler: Literal["kubernetes"] = setting("who runs the job: Kubernetes", resume="free")
+    kind: Literal["volcano", "job"] = setting(
+        "Volcano's Job, whose pods start together or not at all; or Kubernetes' own, an Indexed Job",
+        "volcano",
+        resume="free",
+    )
+    context: str | None = setting(
+        "context of the kubeconfig; default: its current one, or the cluster that dlrmx runs in", None, resume="free"
+    )
+    namespace: Label | None = setting("default: the context's", None, resume="free")
+    queue: ObjectName | None = setting("Volcano's queue; default: the namespace's", None, resume="free")
+    service_account: ObjectName | None = setting("of the pods; default: the namespace's", None, resume="free")
+    priority_class: ObjectName | None = setting("of the pods; default: the cluster's", None, resume="free")
+    image: Image = setting("container image with dlrmx in it", resume="free")
+    image_pull_secrets: list[ObjectName] = setting("Secrets that the image is pulled with", [], resume="free")
+    cpus: float | None = setting("processors of a node's pod; default: as many as are free", None, resume="free", gt=0)
+    gpus: int | None = setting("GPUs of a node's pod (nvidia.com/gpu); default: none", None, resume="free", ge=1)
+    shared_memory_gib: float = setting("size of a pod's /dev/shm, which NCCL needs", 8.0, resume="free", gt=0)
+    node_selector: dict[LabelKey, LabelValue] = setting("labels of the machines to use", {}, resume="free")
+    tolerations: list[Toleration] = setting("taints of the machines to use", [], resume="free")
+    volumes: dict[Label, Volume] = setting("folders that outlive the pods: runs, data", {}, resume="free")
+    root_here: str | None = setting(
+        "the root as this machine sees it; default: it does not, and runs are followed through the pods' log",
+        None,
+        resume="free",
+        min_length=1,
+    )
+    secret_env: dict[str, SecretKey] = setting("environment variables from Secrets", {}, resume="free")
+    port: int = setting("where the first pod listens for the others", 29_500, resume="free", ge=1_024, le=65_535)
+    keep_finished: Minutes | None = setting(
+        "how long a finished job stays to be looked at; default: until it is deleted", None, resume="free"
+    )
+    pod_patch: dict[str, Any] = setting(
+        "laid over the pod by strategic merge: annotations, RDMA resources, affinity, ...", {}, resume="free"
+    )
 
 
 PROFILES: dict[str, type[Profile]] = {
