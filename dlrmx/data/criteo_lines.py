@@ -105,7 +105,7 @@ def _style(line: bytes, start: int, number: int) -> Style:
     delimiter = b"\t" if b"\t" in line else b","
     fields = line.split(delimiter)
     width = FIELDS - 1 if len(fields) == FIELDS - 1 else FIELDS
-    if fields[0].strip().lower() in (b"label", b"i1"):
+    if fields[0].strip().lower() == (b"label" if width == FIELDS else b"i1"):
         return Style(delimiter[0], width, start + len(line) + 1, number + 1)
     return Style(delimiter[0], width, start, number)
 
