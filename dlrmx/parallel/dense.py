@@ -10,14 +10,17 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from dlrmx.parallel.wire import Pending, Wire
+from dlrmx.parallel.sparse_sum import SparseSum
+from dlrmx.parallel.wire import Wire
 from dlrmx.recipe.schema import DenseOptimizer
 
 
 class DensePart:
     """A plain model's parameters, flat, with room for the gradients of replicated tables behind them."""
 
-    def __init__(self, model: nn.Module, optimizer: DenseOptimizer, *, extra: int) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: DenseOptimizer, *, extra: int, sparse: SparseSum | None = None
+    ) -> None:
         named = list(model.named_parameters())
         device = named[0][1].device if named else torch.device("cpu")
         total = sum(parameter.numel() for _, parameter in named)
@@ -35,14 +38,25 @@ class DensePart:
             parameter.grad = self.gradient[start : start + parameter.numel()].view(parameter.shape)
             start += parameter.numel()
         self._optimizer = _make(optimizer, self._flat)
+        self.sparse = sparse
 
     def zero(self) -> None:
         """Forget the last step's gradients."""
         self.buffer.zero_()
 
-    def all_reduce(self, wire: Wire) -> Pending:
-        """Start summing all gradients, replicated tables' included, over all ranks."""
-        return wire.all_reduce("dense", self.buffer)
+    def sum(self, wire: Wire, *, step: int) -> None:
+        """Sum all gradients, replicated tables' included, over all ranks. Collective."""
+        if self.sparse is None:
+            wire.all_reduce("dense", self.buffer).wait()
+            return
+        self.sparse.sum(self.gradient, step=step)
+        if len(self.extra):
+            wire.all_reduce("dense", self.extra).wait()
+
+    def residuals(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """What this rank held back of each parameter's gradient, to save or to fill; nothing without a threshold."""
+        if self.sparse is not None:
+            yield from self._views(self.sparse.residual)
 
     def step(self, factor: float) -> None:
         """Apply the optimizer at `factor` times the recipe's rate."""

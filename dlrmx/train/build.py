@@ -5,6 +5,7 @@ import torch
 from dlrmx.model.build import build_model
 from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
+from dlrmx.parallel.sparse_sum import SparseSum
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import Plan
 from dlrmx.recipe.schema import Recipe
@@ -16,7 +17,10 @@ def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, devic
     dims = [recipe.tables[feature.table].dim for feature in recipe.features.values()]
     model = build_model(recipe.model, dense_dim=dense_dim, dims=dims, seed=recipe.seed).to(device)
     embeddings = Embeddings(plan, recipe.features, recipe.optimizer.sparse, wire=wire, device=device)
-    dense = DensePart(model, recipe.optimizer.dense, extra=embeddings.replicated.num_gradients)
+    threshold = recipe.exchange.threshold.dense
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    sparse = None if threshold is None else SparseSum(threshold, sizes, wire, device)
+    dense = DensePart(model, recipe.optimizer.dense, extra=embeddings.replicated.num_gradients, sparse=sparse)
     return Parts(
         wire=wire,
         model=model,

@@ -26,7 +26,7 @@ def pieces(parts: Parts, recipe: Recipe) -> list[Piece]:
     tables = [piece for held in parts.embeddings.held() for piece in _table_pieces(recipe, *held)]
     alike = [piece for copy in parts.embeddings.copies() for piece in _table_pieces(recipe, *copy)]
     alike += [_whole(name, tensor) for name, tensor in _dense(parts)]
-    return tables + alike[parts.wire.rank :: parts.wire.world]
+    return [*tables, *alike[parts.wire.rank :: parts.wire.world], *_held_back(parts)]
 
 
 def restore(parts: Parts, recipe: Recipe, stored: Stored, *, weights_only: bool = False) -> None:
@@ -45,6 +45,9 @@ def restore(parts: Parts, recipe: Recipe, stored: Stored, *, weights_only: bool 
     for name, tensor in _dense(parts):
         if name.startswith("dense/") or not weights_only:
             stored.read(name, out=tensor)
+    if not weights_only:
+        for name, residual in parts.dense.residuals():
+            _restore_residual(parts, stored, f"threshold/{name}/residual", residual.view(-1))
 
 
 def state(
@@ -96,6 +99,25 @@ def _state_name(recipe: Recipe, table: str) -> str:
 def _dense(parts: Parts) -> Iterator[tuple[str, torch.Tensor]]:
     yield from ((f"dense/{name}", tensor) for name, tensor in parts.dense.parameters())
     yield from ((f"dense_optimizer/{name}", tensor) for name, tensor in parts.dense.optimizer_state())
+    if parts.dense.sparse is not None:
+        yield "threshold/tau", parts.dense.sparse.tau
+
+
+def _held_back(parts: Parts) -> Iterator[Piece]:
+    """What this rank held back of the dense gradients: row r of a tensor is rank r's."""
+    rank, world = parts.wire.rank, parts.wire.world
+    for name, residual in parts.dense.residuals():
+        row = residual.view(1, -1)
+        yield Piece(f"threshold/{name}/residual", (world, row.shape[1]), (rank, rank + 1), None, row)
+
+
+def _restore_residual(parts: Parts, stored: Stored, name: str, out: torch.Tensor) -> None:
+    """This rank's row; on another number of ranks an equal share of their sum, so that nothing held back is lost."""
+    every = stored.read(name)
+    if len(every) == parts.wire.world:
+        out.copy_(every[parts.wire.rank])
+    else:
+        out.copy_(every.sum(0) / parts.wire.world)
 
 
 def _whole(name: str, tensor: torch.Tensor) -> Piece:

@@ -98,7 +98,7 @@ def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, order: Orde
     bad = _first_non_finite(_suspects(parts, done, loss))
     gradients, flagged = exchange.gradients(done.boundary, done.routed, done.counts, float(bad is not None)).wait()
     replicated.collect(done.nears, parts.dense.extra)
-    parts.dense.all_reduce(parts.wire).wait()
+    parts.dense.sum(parts.wire, step=step)
     if not flagged:  # finite numbers everywhere, whose sum may still overflow
         bad = _first_non_finite(iter([("the sum of the dense gradients over all ranks", parts.dense.buffer)]))
     _stop_where(bad, flagged, parts.wire.rank, step, rows)

@@ -1,0 +1,141 @@
+"""The thresholded sum of dense gradients equals the algorithm written out in one process, on any number of ranks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from dlrmx.parallel.sparse_sum import BLOCK, FEWEST, SparseSum, _body_bytes, _pack, _unpack
+from dlrmx.parallel.wire import Wire
+from dlrmx.recipe.schema import Threshold
+from ranks import run_ranks
+
+SIZES = (10, 700, 5000)  # the first is below FEWEST
+STEPS, EVERY = 7, 3
+WORLDS = (1, 2, 3, 4)
+TALL = torch.arange(sum(SIZES)).remainder(17).float() + 0.1  # some places always have larger gradients
+
+
+def gradient(rank: int, step: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    return torch.randn(sum(SIZES), generator=generator) * TALL
+
+
+@dataclass
+class Seen:
+    """What one rank saw: sums of each step, residual after the last, tau and traffic."""
+
+    sums: list[torch.Tensor]
+    residual: torch.Tensor
+    tau: torch.Tensor
+    sent: list[int]
+    bytes: list[int]
+
+
+def run(sparsity: float, every: int) -> Seen:
+    wire = Wire()
+    summing = SparseSum(Threshold(sparsity=sparsity, every=every), SIZES, wire, torch.device("cpu"))
+    sums, sent, traffic = [], [], []
+    for step in range(STEPS):
+        total = gradient(wire.rank, step)
+        wire.take_bytes()
+        summing.sum(total, step=step)
+        traffic.append(wire.take_bytes()["dense"])
+        sums.append(total)
+        sent.append(summing.sent)
+    return Seen(sums, summing.residual, summing.tau, sent, traffic)
+
+
+def all_cases() -> dict[tuple[float, int], Seen]:
+    return {case: run(*case) for case in CASES}
+
+
+CASES = [(0.0, EVERY), (0.9, EVERY), (0.9, 1), (0.995, EVERY)]
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[int, list[dict[tuple[float, int], Seen]]]:
+    return {world: run_ranks(world, all_cases) for world in WORLDS}
+
+
+def emulate(world: int, sparsity: float, every: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """DCT's algorithm 1 in plain torch: thresholds by a sort, sums in rank order."""
+    held = [torch.zeros(sum(SIZES)) for _ in range(world)]
+    tau = torch.zeros(sum(SIZES))
+    sums = []
+    for step in range(STEPS):
+        held = [h + gradient(rank, step) for rank, h in enumerate(held)]
+        if step % every == 0:
+            parts = []
+            for part in zip(*(h.split(SIZES) for h in held), strict=True):
+                size, every_rank = len(part[0]), torch.cat(part).abs().sort(descending=True).values
+                wanted = max(1, round((1 - sparsity) * len(every_rank)))
+                parts.append(torch.full((size,), float(every_rank[wanted - 1]) if size >= FEWEST and sparsity else 0.0))
+            tau = torch.cat(parts)
+        sent = [torch.where(h.abs() >= tau, h, 0) for h in held]
+        held = [torch.where(h.abs() >= tau, 0, h) for h in held]
+        total = sent[0].clone()
+        for other in sent[1:]:
+            total += other
+        sums.append(total)
+    return sums, held
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("world", WORLDS)
+def test_equals_the_algorithm_in_one_process_in_every_bit(
+    seen: dict[int, Any], world: int, case: tuple[float, int]
+) -> None:
+    sums, held = emulate(world, *case)
+    for rank in range(world):
+        found = seen[world][rank][case]
+        assert all(torch.equal(one, other) for one, other in zip(found.sums, sums, strict=True))
+        assert torch.equal(found.residual, held[rank])
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_with_nothing_below_the_threshold_it_is_the_dense_sum(seen: dict[int, Any], world: int) -> None:
+    for step, total in enumerate(seen[world][0][0.0, EVERY].sums):
+        expected = gradient(0, step)
+        for rank in range(1, world):
+            expected = expected + gradient(rank, step)
+        assert torch.equal(total, expected)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_what_was_sent_and_what_is_held_is_all_there_was(seen: dict[int, Any], world: int) -> None:
+    sent = torch.stack(seen[world][0][0.9, EVERY].sums).double().sum(0)
+    held = torch.stack([seen[world][rank][0.9, EVERY].residual for rank in range(world)]).double().sum(0)
+    raw = torch.stack([gradient(rank, step) for rank in range(world) for step in range(STEPS)]).double().sum(0)
+    torch.testing.assert_close(sent + held, raw, rtol=1e-5, atol=1e-3)
+
+
+def test_a_refresh_in_each_step_sends_the_largest_share(seen: dict[int, Any]) -> None:
+    for world in WORLDS:
+        for step in range(STEPS):
+            sent = sum(seen[world][rank][0.9, 1].sent[step] for rank in range(world))
+            assert sent == world * 10 + round(0.1 * world * 700) + round(0.1 * world * 5000)
+
+
+def test_bytes_at_two_ranks(seen: dict[int, Any]) -> None:
+    """Between refreshes: 6 bytes an entry out, 6 bytes an entry of the union back, 4 a block."""
+    for rank, found in enumerate(entry[0.995, EVERY] for entry in seen[2]):
+        for step in (1, 2, 4):
+            mine = found.sums[step].split(sum(SIZES) // 2)[rank]
+            expected = 6 * found.sent[step] + 2 * 6 * int((mine != 0).sum()) + 4 * 2 * 2
+            assert found.bytes[step] == expected
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, BLOCK, BLOCK + 1, 3 * BLOCK - 7])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.6, 0.7, 1.0])
+def test_a_part_comes_out_as_it_went_in(length: int, share: float) -> None:
+    generator = torch.Generator().manual_seed(length)
+    sent = torch.rand(length, generator=generator) < share
+    values = torch.where(sent, torch.randn(length, generator=generator), 0)
+    counts, body = _pack(values, sent)
+    assert len(body) == _body_bytes(counts, length) <= 4 * length
+    padded = torch.cat([torch.zeros(3, dtype=torch.uint8), body])[3:]  # a message's part begins anywhere
+    found, hit = _unpack(counts, padded, length)
+    assert torch.equal(found, values)
+    assert bool(hit.all()) or torch.equal(hit, sent)
