@@ -245,7 +245,7 @@ def test_a_bad_row_is_refused_left_out_or_zeroed(bad: bytes, expected: str, tmp_
     assert (manifest.rows.read, manifest.rows.bad) == (3, 1)
 
 
-@pytest.mark.parametrize("first", [b"I1", row("i1"), row("I1")[:-9] + b"\t\t"])
+@pytest.mark.parametrize("first", [b"I1\t", row("i1"), row("I1")[:-9] + b"\t\t"])
 def test_a_header_without_a_label_has_39_columns(first: bytes, tmp_path: Path) -> None:
     """With any other number it is a row, and a bad one: left out in silence, nobody would miss it."""
     _, manifest = prepared(criteo([write(tmp_path / "a", first, row())], bad_rows="skip"), tmp_path)
