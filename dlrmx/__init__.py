@@ -17,6 +17,8 @@ recipe/: what to train. No torch.
     recipe/clusters.py        cluster profiles by name, and what one means
     recipe/node.py            what a profile says of its nodes, for the planner
     recipe/profiles.py        the settings of a profile, by scheduler
+    recipe/pods.py            what a Kubernetes profile says of its pods
+    recipe/kubernetes.py      rules of a Kubernetes profile
     recipe/rules.py           rules that span several settings
     recipe/unread.py          settings that would never be read: each is an error
     recipe/explain.py         what pydantic found, in plain words
@@ -75,7 +77,8 @@ data/: from files to batches by row number. numpy, no torch.
     data/writer.py            writes a prepared dataset, part by part
     data/expand.py            multi-hot features made of one-hot ones
     data/output.py            a file of prepared data, with its size and sum
-    data/met.py               which rows of a table were met
+    data/lookups.py           how often the rows of a table are looked up
+    data/hot_rows.py          the rows that take most look-ups, and how much they take
     data/columns.py           the columns of prepared data, in memory or memory-mapped
     data/manifest.py          what is in a prepared dataset, and its checksums
     data/batches.py           batches by row number

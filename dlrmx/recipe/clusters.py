@@ -5,15 +5,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.explain import explain
+from dlrmx.recipe.kubernetes import kubernetes_problems
 from dlrmx.recipe.names import near_miss
-from dlrmx.recipe.node import GPUS_PER_NODE
-from dlrmx.recipe.profiles import CPU_WORKERS, PROFILES, Profile, profile_class
+from dlrmx.recipe.node import GPUS_PER_NODE, NodeKind
+from dlrmx.recipe.profiles import CPU_WORKERS, PROFILES, KubernetesProfile, Profile, profile_class
 from dlrmx.recipe.tree import leaves
 from dlrmx.recipe.yaml_file import Document, place_of, read_yaml
 
@@ -26,6 +27,12 @@ SET_BY_THE_LAUNCHER = (
     "MASTER_PORT",
     "DLRMX_JOB",
 )
+
+# This machine, and kinds of node that can be planned for by name. A file of the same name comes first.
+BUILT_IN: dict[str, dict[str, Any]] = {
+    "local": {},
+    **{kind: {"scheduler": "none", "node": {"kind": kind}} for kind in get_args(NodeKind) if kind != "cpu"},
+}
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,8 @@ def profile_files() -> dict[str, Path]:
 
 
 def profile_names() -> list[str]:
-    """All profiles that can be named, `local` included."""
-    return sorted({*profile_files(), "local"})
+    """All profiles that can be named, the built-in ones included."""
+    return sorted({*profile_files(), *BUILT_IN})
 
 
 def resolve_profile(cluster: Any, places: dict[str, str], overrides: Document, nodes: int | None) -> FoundProfile:
@@ -101,6 +108,8 @@ def workers_per_node(profile: Profile) -> int:
     """Workers per node; where the profile leaves it open, its node's GPUs, else this machine's, else CPU_WORKERS."""
     if profile.workers_per_node is not None:
         return profile.workers_per_node
+    if isinstance(profile, KubernetesProfile):
+        return profile.gpus or CPU_WORKERS
     if profile.node is not None and profile.node.kind not in (None, "cpu"):
         return GPUS_PER_NODE
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) or CPU_WORKERS
@@ -128,8 +137,8 @@ def _read_named(name: str, where: str) -> Document:
         return read_yaml(Path(name).expanduser())
     if path := profile_files().get(name):
         return read_yaml(path)
-    if name == "local":
-        return Document({})
+    if name in BUILT_IN:
+        return Document(dict(BUILT_IN[name]))
     folders = ", ".join(str(folder) for folder in _folders())
     hint = f"{near_miss(name, profile_names())} (searched: {folders})"
     raise InputError([Problem(f'no cluster profile is named "{name}"', where=where, key="cluster", hint=hint)])
@@ -152,6 +161,8 @@ def _rules(profile: Profile) -> Iterator[Problem]:
         yield Problem(
             f"must be 1, not {profile.nodes}: local is this machine", key="nodes", hint="raise workers_per_node"
         )
+    if isinstance(profile, KubernetesProfile):
+        yield from kubernetes_problems(profile)
     for name in profile.env:
         if name in SET_BY_THE_LAUNCHER:
             yield Problem("is set by the launcher for each worker", key=f"env.{name}", hint="take it out")

@@ -99,7 +99,7 @@ def _words(details: ErrorDetails, root: type[Settings], location: Location) -> t
     if kind == "string_pattern_mismatch":
         what = f"must be lower-case letters, digits and -, at most 31, the first a letter; not {show(value)}"
         return what, "it becomes the name of jobs and folders", ()
-    return details["msg"], "", ()
+    return details["msg"].removeprefix("Value error, "), "", ()
 
 
 def _unknown_key(root: type[Settings], location: Location) -> tuple[str, str]:

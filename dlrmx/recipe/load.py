@@ -16,6 +16,7 @@ from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.clusters import FoundProfile, resolve_profile
 from dlrmx.recipe.explain import explain
 from dlrmx.recipe.generate import expand
+from dlrmx.recipe.kubernetes import checkpoints_stay
 from dlrmx.recipe.names import near_miss
 from dlrmx.recipe.overrides import apply_overrides
 from dlrmx.recipe.profiles import Profile
@@ -49,6 +50,8 @@ def load_recipe(
     profile, profile_problems = _profile(document, to_profile, nodes)
     recipe, problems = _validate(document)
     problems = [*document.problems, *problems, *profile_problems]
+    if recipe is not None and profile is not None:
+        problems += [_placed(problem, document) for problem in checkpoints_stay(recipe, profile.profile)]
     if problems or recipe is None or profile is None:
         raise InputError(sorted(problems, key=_by_line))
     if isinstance(recipe.cluster, dict):

@@ -55,9 +55,16 @@ class SlurmProfile(Profile):
 
 
 class KubernetesProfile(Profile):
-    """A Kubernetes cluster. `root` is a folder in the pods: absolute, and in one of the volumes."""
+    """A Kubernetes cluster."""
 
     scheduler: Literal["kubernetes"] = setting("who runs the job: Kubernetes", resume="free")
+    root: str = setting(
+        "absolute path in the pods, in one of the volumes, where runs and prepared data go; {user} is filled in",
+        "/runs/{user}",
+        resume="free",
+        min_length=1,
+    )
+    python: str = setting("interpreter in the image", "python", resume="free", min_length=1)
     kind: Literal["volcano", "job"] = setting(
         "Volcano's Job, whose pods start together or not at all; or Kubernetes' own, an Indexed Job",
         "volcano",
@@ -94,10 +101,17 @@ class KubernetesProfile(Profile):
     )
 
 
+class PlannedProfile(Profile):
+    """A kind of node to plan for. Nothing can be run on it."""
+
+    scheduler: Literal["none"] = setting("who runs the job: nobody, it can only be planned", resume="free")
+
+
 PROFILES: dict[str, type[Profile]] = {
     "local": LocalProfile,
     "slurm": SlurmProfile,
     "kubernetes": KubernetesProfile,
+    "none": PlannedProfile,
 }
 
 

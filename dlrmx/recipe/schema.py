@@ -376,6 +376,11 @@ class Best(Settings):
 class Checkpoint(Settings):
     """When checkpoints are written (always at the end and on a stop request) and which are kept."""
 
+    save: bool = setting(
+        "write checkpoints; false: none at all, so that a stopped or failed run is lost, and the model too",
+        True,
+        resume="free",
+    )
     every: StepsOrMinutes | None = setting(
         "distance between checkpoints; default: only the last one", None, resume="free"
     )

@@ -124,6 +124,14 @@ def _evaluation(recipe: Recipe) -> Iterator[Problem]:
         yield _unread("train.evaluate.on", "there are no evaluations on the way", hint)
 
 
+def _checkpoints(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.checkpoint.save:
+        return
+    for setting in ("every", "keep", "best", "on_error"):
+        if _changed(recipe.checkpoint, setting):
+            yield _unread(f"checkpoint.{setting}", "checkpoint.save is false")
+
+
 def _sharding(recipe: Recipe) -> Iterator[Problem]:
     sharding = recipe.sharding
     for name, table in sharding.tables.items():
@@ -146,5 +154,6 @@ UNREAD: tuple[tuple[tuple[str, ...], Callable[[Recipe], Iterator[Problem]]], ...
     (("data", "features", "defaults"), _features),
     (("data", "features", "tables"), _tables),
     (("train",), _evaluation),
+    (("checkpoint",), _checkpoints),
     (("sharding",), _sharding),
 )

@@ -49,12 +49,12 @@ class Saver:
         return bool(self._session.parts.wire.agree(int(better)))
 
     def save(self, position: Position, *, ends: bool = False) -> None:
-        """Write a checkpoint of `position` unless it has one. Collective.
+        """Write a checkpoint of `position` unless it has one, or the recipe wants none. Collective.
 
         Raises SaveError where it cannot and the recipe says stop, or the training `ends` here: what follows a failed
         save would then be said to be saved, and is lost.
         """
-        if position.step == self._saved_step:
+        if position.step == self._saved_step or not self._settings.save:
             return
         session, task, step = self._session, self._session.task, position.step
         metrics = self._metrics[1] if self._metrics[0] == step else {}
