@@ -141,7 +141,17 @@ def _check_ahead(loaded: "Loaded") -> None:
         plan(loaded, None)  # its numbers are the ones to tell
 
 
+def _check_runs(loaded: "Loaded") -> None:
+    """Raises InputError where the profile is one to plan for, and for nothing else."""
+    if loaded.profile.scheduler == "none":
+        hint = "name a cluster that you have (`dlrmx clusters list`), or --cluster local"
+        raise InputError(
+            [Problem("this profile has no scheduler: it can be planned for, not run on", key="cluster", hint=hint)]
+        )
+
+
 def _check_python(loaded: "Loaded") -> None:
+    _check_runs(loaded)
     python = loaded.profile.python
     if python is not None and shutil.which(os.path.expanduser(python)) is None:
         raise InputError([Problem(f"{python} is no program that can be run here", key="cluster.python")])
@@ -171,6 +181,7 @@ def job(
     from dlrmx.launch.job import JobSpec
     from dlrmx.recipe.load import dump_recipe
 
+    _check_runs(loaded)
     inline = loaded.profile.model_dump(mode="json", exclude_unset=True)
     return JobSpec(
         dlrmx=__version__,

@@ -179,3 +179,11 @@ def test_resume_refuses_before_anything_starts(dlrmx: Dlrmx, make_run: MakeRun) 
     assert dlrmx("resume", "-s", "train.batch=256", "-s", "train.stop.steps=40").exit_code == 2
     assert dlrmx("resume", "--from", "7", "-s", "train.stop.steps=40").exit_code == 2
     assert sorted(path for path in run.dir.rglob("*")) == before
+
+
+def test_what_can_only_be_planned_for_is_not_run_on(dlrmx: Dlrmx, recipe_file: Path, tmp_path: Path) -> None:
+    for words in ([], ["--dry-run"]):
+        done = dlrmx("train", recipe_file, "--cluster", "zionex", *words)
+        assert done.exit_code == 2
+        assert "it can be planned for, not run on" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clicks.yaml"]

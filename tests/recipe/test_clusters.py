@@ -38,7 +38,7 @@ def test_the_nearest_file_of_a_name_wins(elsewhere: Path) -> None:
     assert find_profile("big").workers_per_node == 3
     write(elsewhere / "clusters/big.yaml", "workers_per_node: 4")
     assert find_profile("big").workers_per_node == 4
-    assert profile_names() == ["big", "local"]
+    assert profile_names() == ["big", "dgx_a100_80", "dgx_h100", "hgx_h200", "local", "zionex"]
     assert find_profile("config/dlrmx/clusters/big.yaml").workers_per_node == 3
 
 
@@ -137,3 +137,10 @@ def test_a_user_without_a_name_has_a_number(example: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(getpass, "getuser", no_name)
     assert load_recipe(example, ['cluster.root="/s/{user}"']).profile.root == f"/s/{os.getuid()}"
+
+
+def test_a_kind_of_node_can_be_planned_for_by_its_name(elsewhere: Path, example: Path) -> None:
+    loaded = load_recipe(example, cluster="zionex", nodes=16)
+    assert (loaded.profile.scheduler, world_size(loaded.profile)) == ("none", 128)
+    write(elsewhere / "clusters/zionex.yaml", "workers_per_node: 3")  # a file of that name wins
+    assert find_profile("zionex").scheduler == "local"
