@@ -133,6 +133,7 @@ parallel/: applies a plan to a model.
     parallel/dense.py         the dense part: one flat buffer, one all-reduce a step
     parallel/sparse_sum.py    of the dense gradients only entries over a threshold travel (DCT)
     parallel/largest.py       the k-th largest of values on many ranks
+    parallel/sparse_code.py   entries over a threshold as bytes: values and places
 
 train/: the worker.
 

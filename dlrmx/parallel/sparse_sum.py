@@ -6,8 +6,8 @@ all-gather of everybody's entries would need no owner and cost W / 2 times the b
 found anew every so many steps from the wanted sparsity: the exact quantile over the entries of all ranks. In between
 the sparsity floats. (DCT, arXiv 2010.08899, algorithm 1, without its parameter server.)
 
-On the wire an entry is its place within a block of 65,536 in 16 bits, and its value; each block's count goes ahead. A
-part in which that would be longer than all of its values goes as those.
+In a wire format narrower than fp32, what rounding takes from an entry is held back as well: by the rank that sent it,
+and what it takes from a sum by its owner.
 
 Legend: N entries of the flat gradient, T parameters, W ranks, n entries of a part (what one rank owns).
 """
@@ -17,21 +17,26 @@ from collections.abc import Sequence
 import torch
 
 from dlrmx.parallel.largest import largest
+from dlrmx.parallel.sparse_code import HEAD, Packed, body_bytes, pack, unpack
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import cut
 from dlrmx.recipe.schema import Threshold
 
-BLOCK = 1 << 16
 FEWEST = 256  # a smaller parameter is sent whole
-VALUE_BYTES, PLACE_BYTES = 4, 2
-ALL = -1  # instead of a block's count: the whole part is sent
 
 
 class SparseSum:
     """Sums a flat gradient over all ranks, and keeps what this rank held back."""
 
-    def __init__(self, settings: Threshold, sizes: Sequence[int], wire: Wire, device: torch.device) -> None:
-        self._settings, self._wire, self._device = settings, wire, device
+    def __init__(
+        self,
+        settings: Threshold,
+        sizes: Sequence[int],
+        wire: Wire,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._settings, self._wire, self._device, self._dtype = settings, wire, device, dtype
         total, world = sum(sizes), wire.world
         self._cuts = [cut(total, world, rank) for rank in range(world + 1)]
         self._sizes = torch.tensor(sizes, dtype=torch.int64, device=device)
@@ -50,18 +55,19 @@ class SparseSum:
         if step % self._settings.every == 0:
             self._refresh(entries)
         mask = entries.abs() >= torch.repeat_interleave(self.tau, self._sizes)
-        sending = torch.where(mask, entries, 0)
         self.sent = int(mask.sum())
-        parts = [_pack(sending[first:last], mask[first:last]) for first, last in self._parts()]
-        entries.masked_fill_(mask, 0)
-        mine = self._cuts[self._wire.rank + 1] - self._cuts[self._wire.rank]
-        (total, touched), *others = self._swap(parts, [mine] * self._wire.world)
+        sending = _rounded(torch.where(mask, entries, 0), self._dtype)
+        entries.sub_(sending)
+        parts = [pack(sending[first:last], mask[first:last], self._dtype) for first, last in self._parts()]
+        first, last = self._parts()[self._wire.rank]
+        (total, touched), *others = self._swap(parts, [last - first] * self._wire.world)
         for values, hit in others:
             total += values
             touched |= hit
-        answer = _pack(total, touched)
-        lengths = [last - first for first, last in self._parts()]
-        answers = self._swap([answer] * self._wire.world, lengths)
+        rounded = _rounded(total, self._dtype)
+        entries[first:last] += total - rounded
+        answer = pack(rounded, touched, self._dtype)
+        answers = self._swap([answer] * self._wire.world, [last - first for first, last in self._parts()])
         torch.cat([values for values, _ in answers], out=gradient)
 
     def _parts(self) -> list[tuple[int, int]]:
@@ -74,51 +80,19 @@ class SparseSum:
         )
         self.tau.masked_fill_(self._wanted == self._wire.world * self._sizes, 0)  # all, also of the steps to come
 
-    def _swap(
-        self, packed: Sequence[tuple[torch.Tensor, torch.Tensor]], lengths: Sequence[int]
-    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def _swap(self, packed: Sequence[Packed], lengths: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Send part r to rank r; what came from each rank: values (lengths[r],), and which of them were sent."""
-        heads = [_blocks(length) for length in lengths]
-        head = self._wire.all_to_all("dense", torch.cat([h for h, _ in packed]), [len(h) for h, _ in packed], heads)
-        counts = head.wait().split(heads)
-        sizes = [_body_bytes(count, length) for count, length in zip(counts, lengths, strict=True)]
-        bodies = [body for _, body in packed]
-        body = self._wire.all_to_all("dense", torch.cat(bodies), [len(b) for b in bodies], sizes).wait()
+        heads = torch.cat([part.head for part in packed])
+        each = [HEAD] * self._wire.world
+        came = self._wire.all_to_all("dense", heads, each, each).wait().view(-1, HEAD)
+        sizes = [body_bytes(head, self._dtype) for head in came]
+        bodies = torch.cat([part.body for part in packed])
+        body = self._wire.all_to_all("dense", bodies, [len(part.body) for part in packed], sizes).wait()
         return [
-            _unpack(count, part, length) for count, part, length in zip(counts, body.split(sizes), lengths, strict=True)
+            unpack(head, part, length, self._dtype)
+            for head, part, length in zip(came, body.split(sizes), lengths, strict=True)
         ]
 
 
-def _blocks(length: int) -> int:
-    return -(-length // BLOCK)
-
-
-def _pack(values: torch.Tensor, sent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A part (n,), zero where it is not sent, as counts per block, int32, and a body of bytes: values, then places."""
-    places = sent.nonzero().view(-1)
-    counts = torch.bincount(places // BLOCK, minlength=_blocks(len(values))).to(torch.int32)
-    if len(places) * (VALUE_BYTES + PLACE_BYTES) >= len(values) * VALUE_BYTES:
-        return torch.full_like(counts, ALL), values.view(torch.uint8)
-    within = (places % BLOCK - BLOCK // 2).to(torch.int16)
-    return counts, torch.cat([values[places].view(torch.uint8), within.view(torch.uint8)])
-
-
-def _body_bytes(counts: torch.Tensor, length: int) -> int:
-    """Bytes of the body that comes with these counts."""
-    if ALL in counts:
-        return length * VALUE_BYTES
-    return int(counts.sum()) * (VALUE_BYTES + PLACE_BYTES)
-
-
-def _unpack(counts: torch.Tensor, body: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The inverse of `_pack`: values (length,), and which of them were sent."""
-    if ALL in counts:
-        return body.clone().view(torch.float32), torch.ones(length, dtype=torch.bool, device=body.device)
-    number = int(counts.sum())
-    sent_values, within = body.split([number * VALUE_BYTES, number * PLACE_BYTES])
-    block = torch.repeat_interleave(torch.arange(len(counts), device=body.device), counts)
-    places = block * BLOCK + within.clone().view(torch.int16) + BLOCK // 2
-    values, sent = body.new_zeros(length, dtype=torch.float32), body.new_zeros(length, dtype=torch.bool)
-    values[places] = sent_values.clone().view(torch.float32)
-    sent[places] = True
-    return values, sent
+def _rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return values if dtype == torch.float32 else values.to(dtype).to(torch.float32)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlrmx.parallel.sparse_sum import BLOCK, FEWEST, SparseSum, _body_bytes, _pack, _unpack
+from dlrmx.parallel.sparse_sum import FEWEST, SparseSum
 from dlrmx.parallel.wire import Wire
 from dlrmx.recipe.schema import Threshold
 from ranks import run_ranks
@@ -119,23 +119,9 @@ def test_a_refresh_in_each_step_sends_the_largest_share(seen: dict[int, Any]) ->
 
 
 def test_bytes_at_two_ranks(seen: dict[int, Any]) -> None:
-    """Between refreshes: 6 bytes an entry out, 6 bytes an entry of the union back, 4 a block."""
+    """Between refreshes: 4 bytes a value and 1 to 2 a place, out and of the union back; heads of 12 bytes to each."""
     for rank, found in enumerate(entry[0.995, EVERY] for entry in seen[2]):
         for step in (1, 2, 4):
             mine = found.sums[step].split(sum(SIZES) // 2)[rank]
-            expected = 6 * found.sent[step] + 2 * 6 * int((mine != 0).sum()) + 4 * 2 * 2
-            assert found.bytes[step] == expected
-
-
-@pytest.mark.parametrize("length", [0, 1, 5, BLOCK, BLOCK + 1, 3 * BLOCK - 7])
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.6, 0.7, 1.0])
-def test_a_part_comes_out_as_it_went_in(length: int, share: float) -> None:
-    generator = torch.Generator().manual_seed(length)
-    sent = torch.rand(length, generator=generator) < share
-    values = torch.where(sent, torch.randn(length, generator=generator), 0)
-    counts, body = _pack(values, sent)
-    assert len(body) == _body_bytes(counts, length) <= 4 * length
-    padded = torch.cat([torch.zeros(3, dtype=torch.uint8), body])[3:]  # a message's part begins anywhere
-    found, hit = _unpack(counts, padded, length)
-    assert torch.equal(found, values)
-    assert bool(hit.all()) or torch.equal(hit, sent)
+            entries = found.sent[step] + 2 * int((mine != 0).sum())
+            assert 5 * entries <= found.bytes[step] - 4 * 12 <= 6 * entries
