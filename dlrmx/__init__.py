@@ -103,6 +103,11 @@ launch/: from a plan to running workers. torchx is imported here alone.
     launch/job.py             what a job was asked to do; travels in one environment variable
     launch/app.py             the torchx AppDef of a job
     launch/local.py           the torchx scheduler of this machine
+    launch/manifest.py        a job as Kubernetes objects
+    launch/manifest_yaml.py   Kubernetes objects as YAML
+    launch/strategic_merge.py lays a patch over a pod, as kubectl does
+    launch/kube_api.py        requests to a Kubernetes API server
+    launch/kube_errors.py     what it refuses, in plain words
     launch/submit.py          submits a job, shows it unsubmitted, cancels it
     launch/node.py            the node process, the one command of every job: drives attempts to the end
     launch/inputs.py          what an attempt is given: data, plan, checkpoint
@@ -110,6 +115,7 @@ launch/: from a plan to running workers. torchx is imported here alone.
     launch/stopping.py        why and when a node process is to stop
     launch/outcome.py         what became of an attempt
     launch/retry.py           whether a failed run is tried again
+    launch/measure.py         has a cluster measured by workers of its own, and writes its profile
     launch/processes.py       processes as /proc shows them
 
 model/: plain single-process torch.
@@ -140,6 +146,7 @@ train/: the worker.
     train/worker.py           the worker process, one per rank
     train/session.py          what a worker works on
     train/build.py            builds what a rank trains with
+    train/measure.py          measures what the planner counts on, with real workers
     train/loop.py             the training loop, top to bottom
     train/step.py             one training step, stage by stage
     train/stream.py           which rows make up the global batch at a position
@@ -171,7 +178,11 @@ cli/: the Typer app, installed as dlrmx_cli. Verbs and rendering only.
     cli/attached.py           starts a job and stays with it
     cli/init.py               init
     cli/other_files.py        files that a trained model is to score
-    cli/preview.py            check, plan
+    cli/preview.py            check
+    cli/plan.py               plan
+    cli/plan_text.py          how a plan is shown
+    cli/plan_scaling.py       what more nodes would bring
+    cli/plan_compare.py       two plans side by side
     cli/data.py               data prepare, data show
     cli/runs.py               runs, status, watch, logs, report, cancel
     cli/summary.py            what is said of a run at rest

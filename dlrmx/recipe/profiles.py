@@ -92,7 +92,7 @@ class KubernetesProfile(Profile):
         min_length=1,
     )
     secret_env: dict[str, SecretKey] = setting("environment variables from Secrets", {}, resume="free")
-    port: int = setting("where the first pod listens for the others", 29_500, resume="free", ge=1_024, le=65_535)
+    port: int = setting("where the first pod listens for the others", 29_500, resume="free", ge=1_024, le=65_527)
     keep_finished: Minutes | None = setting(
         "how long a finished job stays to be looked at; default: until it is deleted", None, resume="free"
     )

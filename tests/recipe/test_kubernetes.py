@@ -61,7 +61,7 @@ def test_without_checkpoints_no_volume_is_needed(tmp_path: Path) -> None:
         ("root", "runs", "must be an absolute path"),
         ("namespace", "Team A", "lower-case letters"),
         ("image", "a b", "without blanks"),
-        ("port", 80_000, "at most 65535"),
+        ("port", 80_000, "at most 65527"),
         ("queue", "Big_Queue", "lower-case letters"),
         ("node_selector.pool", "a value", "a label's value"),
         ("volumes.runs", {"mount": "/runs"}, "needs one of claim, host_path and nfs, and has none"),
