@@ -33,7 +33,7 @@ def losses_of(kind: str, wire: Wire) -> list[str]:
         rows = Slice(slice_of(whole, wire.rank, wire.world), len(whole.labels), f"step {step}")
         done = train_step(parts, rows, step=step, rate=1.0)
         loss = torch.nn.functional.binary_cross_entropy_with_logits(done.logits, done.labels, reduction="sum")
-        losses.append(loss.item().hex())
+        losses.append(float(loss).hex())
     return losses
 
 
