@@ -1,11 +1,12 @@
-"""dlrmx clusters: the cluster profiles found here, and what one says."""
+"""dlrmx clusters: the cluster profiles found here, what one says, and how fast it is."""
 
+import time
 from typing import Annotated
 
 import typer
 
 from . import options
-from .output import pairs, print_json, print_result, table
+from .output import pairs, print_json, print_result, say, table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Cluster profiles: where a recipe runs.")
 
@@ -37,3 +38,25 @@ def show_cluster(
         print_json(name=name, profile=profile.model_dump(mode="json"))
     else:
         print_result(pairs({key: "" if value is None else str(value) for key, value in leaves(profile)}))
+
+
+@app.command("measure")
+def measure_cluster(
+    name: Annotated[str, typer.Argument(metavar="[CLUSTER]", help="Name or file of a profile.")] = "local",
+    json: options.Json = False,
+) -> None:
+    """Measure this machine with a profile's workers, and write what plans count on into the profile."""
+    from dlrmx.launch.measure import measure, node_of, write_node
+    from dlrmx.recipe.clusters import find_profile, profile_path, workers_per_node
+    from dlrmx.recipe.tree import leaves
+
+    profile = find_profile(name)
+    say(f"measuring with {workers_per_node(profile)} workers: half a minute; other work on the machine spoils it")
+    measured = measure(profile)
+    node, path = node_of(measured, profile.node), profile_path(name)
+    write_node(node, path, f"measured {time.strftime('%Y-%m-%d')} with {measured.world} workers")
+    if json:
+        print_json(file=str(path), node=node.model_dump(exclude_none=True), lines=measured.lines_json())
+    else:
+        found = {key: str(value) for key, value in leaves(node, "node") if value is not None}
+        print_result(f"{pairs(found)}\nwritten to {path}")

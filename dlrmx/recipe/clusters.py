@@ -58,6 +58,13 @@ def profile_files() -> dict[str, Path]:
     return found
 
 
+def profile_path(name: str) -> Path:
+    """The file of a profile (a name, or a path), or where the user's own of that name would be."""
+    if os.sep in name or name.endswith((".yaml", ".yml")):
+        return Path(name).expanduser()
+    return profile_files().get(name) or _folders()[1] / f"{name}.yaml"
+
+
 def profile_names() -> list[str]:
     """All profiles that can be named, the built-in ones included."""
     return sorted({*profile_files(), *BUILT_IN})

@@ -3,7 +3,7 @@
 claimed                                          the attempt's folder exists
 phase{phase}                                     prepare, plan, start, train, evaluate, save
 progress{phase, what, done, total}               how far a long phase is (total may be null)
-worker_started{rank}                             pid and host are those of the worker
+worker_started{rank, rss_bytes}                  pid and host are those of the worker, before it built anything
 begin{step, epoch, row, total_steps}             training goes on from here
 saving{step} saved{step, bytes, seconds} save_failed{step, reason}
 stop_requested{by} stopped{step} finished{step}

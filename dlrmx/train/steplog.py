@@ -42,7 +42,7 @@ class StepLog:
         seconds = time.monotonic() - self._began - self._paused
         sent = {kind: count // steps for kind, count in self._sent.items()}
         scores = wire.gather(torch.cat(self._scores))
-        memory = wire.agree(_rss_bytes())
+        memory = wire.agree(rss_bytes())
         self._scores, self._sent, self._began, self._paused = [], Counter(), time.monotonic(), 0.0
         if scores is None:
             return
@@ -70,5 +70,6 @@ def _rates(recipe: Recipe, step: int) -> dict[str, float]:
     return {"lr_dense": recipe.optimizer.dense.lr * factor, "lr_sparse": recipe.optimizer.sparse.lr * factor}
 
 
-def _rss_bytes() -> int:
+def rss_bytes() -> int:
+    """Memory of this process that is in RAM."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -26,6 +26,7 @@ from dlrmx.train.loop import evaluate_only, train
 from dlrmx.train.saver import Saver
 from dlrmx.train.session import Clock, Session, Task
 from dlrmx.train.step import PeerStopped
+from dlrmx.train.steplog import rss_bytes
 from dlrmx.train.stream import Position, Stream
 
 PR_SET_PDEATHSIG = 1
@@ -39,7 +40,7 @@ def main(run_dir: Path, number: int) -> int:
     _die_with_agent()
     rank = int(os.environ["RANK"])
     attempt = RunPaths(run_dir).attempt(number)
-    append_event(attempt, "worker_started", rank=rank)
+    append_event(attempt, "worker_started", rank=rank, rss_bytes=rss_bytes())
     clock = Clock()
     try:
         work(_build(Task.read(run_dir, number), clock))
@@ -53,7 +54,7 @@ def main(run_dir: Path, number: int) -> int:
 
 
 def _build(task: Task, clock: Clock) -> Session:
-    device = _device()
+    device = worker_device()
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     assert dist.get_world_size() == task.plan.world, f"{dist.get_world_size()} ranks, plan for {task.plan.world}"
     parts = build_parts(task.recipe, task.plan, wire=Wire(), dense_dim=len(task.recipe.dense), device=device)
@@ -89,7 +90,8 @@ def _load(session: Session) -> tuple[Position, int]:
     return Position(), task.recipe.seed
 
 
-def _device() -> torch.device:
+def worker_device() -> torch.device:
+    """This worker's GPU, or the processor where the machine has none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

@@ -38,6 +38,7 @@ OPTIONS = {
     "checkpoints prune": {"--keep", "--json"},
     "clusters list": {"--json"},
     "clusters show": {"--json"},
+    "clusters measure": {"--json"},
 }
 
 

@@ -1,0 +1,131 @@
+"""Has this machine measured by workers of its own, and writes what was found into a profile's `node` section."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dlrmx.errors import ClusterError, InputError, Problem
+from dlrmx.launch.agent import agent_env
+from dlrmx.launch.processes import die_with_parent
+from dlrmx.recipe.clusters import workers_per_node
+from dlrmx.recipe.node import Node
+from dlrmx.recipe.profiles import Profile
+
+WORKER = ("-m", "dlrmx.train.measure")
+# A layer forward and backward: product and bias, ReLU, sum, and each of their gradients.
+OPERATIONS_OF_A_LAYER = 8
+_NODE_SECTION = re.compile(r"^node:.*\n(?:(?:[ \t#].*)?\n)*?(?=^\S|\Z)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds = fixed_s + work / rate, as fitted, and the points (work, seconds) that it was fitted to."""
+
+    fixed_s: float
+    rate: float
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the workers of one node found, each line by its name in dlrmx.train.measure."""
+
+    device: str
+    world: int
+    threads: int
+    lines: dict[str, Line]
+
+    def lines_json(self) -> dict[str, Any]:
+        """The lines for programs."""
+        return {name: asdict(line) for name, line in self.lines.items()}
+
+
+def measure(profile: Profile, worker: tuple[str, ...] = WORKER) -> Measured:
+    """Measure one node with as many workers as the profile has on it. From the main thread.
+
+    Raises InputError where that node is not this machine, ClusterError where the workers fail.
+    """
+    if profile.scheduler != "local":
+        hint = "on one of its nodes, with its own python: dlrmx clusters measure local"
+        what = f"is a profile of scheduler {profile.scheduler}: only this machine can be measured"
+        raise InputError([Problem(what, key="cluster", hint=hint)])
+    workers = workers_per_node(profile)
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "measured.json"
+        python = os.path.expanduser(profile.python or sys.executable)
+        command = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+        done = subprocess.run(
+            [*command, *worker, str(found)],
+            env=agent_env(os.environ, profile.env, workers),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            preexec_fn=die_with_parent(),
+        )
+        if done.returncode != 0 or not found.is_file():
+            raise ClusterError(f"the measuring workers failed (exit code {done.returncode}):\n{_words(done.stderr)}")
+        return _read(json.loads(found.read_text()))
+
+
+def node_of(measured: Measured, before: Node | None) -> Node:
+    """The `node` section with what was measured: rates as they were reached, so all of their shares are 1."""
+    line = measured.lines
+    links = {name: line[name] for name in ("all_to_all", "all_reduce")}
+    up = max(link.rate for link in links.values())
+    numbers: dict[str, Any] = {
+        **({"kind": "cpu"} if before is None else before.model_dump(exclude_none=True)),
+        "hbm_gb_s": _rounded(line["update"].rate / 1e9),
+        "fp32_tflops": _rounded(line["matrix_fp32"].rate / 1e12),
+        "bf16_tflops": _rounded(line["matrix_bf16"].rate / 1e12),
+        "op_us": _rounded(max(line["matrix_fp32"].fixed_s, 1e-7) / OPERATIONS_OF_A_LAYER * 1e6),
+        "id_ns": _rounded(1e9 / line["route"].rate),
+    }
+    if measured.world > 1:
+        numbers |= {
+            "up_gb_s": _rounded(up / 1e9),
+            "up_us": _rounded(max(1e-6, links["all_to_all"].fixed_s) * 1e6),
+            "achieved": {
+                "all_to_all_up": _rounded(links["all_to_all"].rate / up),
+                "all_reduce_up": _rounded(links["all_reduce"].rate / up),
+            },
+        }
+    return Node.model_validate(numbers)
+
+
+def write_node(node: Node, path: Path, comment: str) -> None:
+    """Put the section into a profile's file, made where there is none; all its other lines stay as they are."""
+    section = yaml.safe_dump({"node": node.model_dump(exclude_none=True)}, sort_keys=False, default_flow_style=None)
+    text = path.read_text(encoding="utf-8") if path.exists() else "scheduler: local\n"
+    rest = _NODE_SECTION.sub("", text).rstrip("\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.new")
+    aside.write_text(f"{rest}\n{section.replace('node:', f'node:  # {comment}', 1)}", encoding="utf-8")
+    os.replace(aside, path)
+
+
+def _read(raw: dict[str, Any]) -> Measured:
+    lines = {
+        name: Line(entry["fixed_s"], entry["rate"], tuple((work, seconds) for work, seconds in entry["points"]))
+        for name, entry in raw.items()
+        if isinstance(entry, dict)
+    }
+    return Measured(raw["device"], raw["world"], raw["threads"], lines)
+
+
+def _words(log: str) -> str:
+    """The last lines of the workers' own words: the agent's come after them, and tell nothing more."""
+    return "\n".join(log.partition("] failed (exitcode: ")[0].strip().splitlines()[:-1][-15:])
+
+
+def _rounded(value: float) -> float:
+    """Three significant digits: a measurement has no more."""
+    return float(f"{value:.3g}")
