@@ -110,6 +110,10 @@ launch/: from a plan to running workers. torchx is imported here alone.
     launch/kube_errors.py     what it refuses, in plain words
     launch/submit.py          submits a job, shows it unsubmitted, cancels it
     launch/node.py            the node process, the one command of every job: drives attempts to the end
+    launch/place.py           which node of a job this process is
+    launch/crew.py            the nodes that node 0 leads
+    launch/member.py          the node process of any node but the first
+    launch/link.py            a connection between two node processes
     launch/inputs.py          what an attempt is given: data, plan, checkpoint
     launch/agent.py           one torch.distributed.run, watched
     launch/stopping.py        why and when a node process is to stop
@@ -149,6 +153,7 @@ train/: the worker.
     train/measure.py          measures what the planner counts on, with real workers
     train/loop.py             the training loop, top to bottom
     train/step.py             one training step, stage by stage
+    train/ahead.py            reads the next batches in a thread while one is worked on
     train/stream.py           which rows make up the global batch at a position
     train/schedule.py         the learning rates' schedule
     train/evaluate.py         every row of a split once, over all ranks

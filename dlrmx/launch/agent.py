@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dlrmx.launch.place import Place, interface_of
 from dlrmx.launch.processes import NOT_SEEN, Worker, die_with_parent, is_alive, kill_group, workers_of
 from dlrmx.runs.events import read_events
-from dlrmx.runs.layout import AttemptPaths, RunPaths
+from dlrmx.runs.layout import AttemptPaths
 
 POLL_S = 0.2
 # After one worker's death the others get so long to say what they saw before they are killed.
@@ -23,7 +24,7 @@ SPAWN_S = 2.0
 # Once all workers are dead the agent has nothing left to do but to say so.
 AGENT_END_S = 3.0
 
-Ended = Literal["itself", "worker_died", "grace_over", "killed"]
+Ended = Literal["itself", "worker_died", "others_over", "grace_over", "killed"]
 
 
 @dataclass(frozen=True)
@@ -35,25 +36,43 @@ class AgentEnd:
     gone: tuple[Worker, ...]
 
 
-def agent_env(environ: Mapping[str, str], extra: Mapping[str, str], workers: int) -> dict[str, str]:
-    """The agent's and workers' environment: the shell's, without what would steer torchrun or torchx, and `extra`."""
+def agent_env(
+    environ: Mapping[str, str], extra: Mapping[str, str], workers: int, address: str | None = None
+) -> dict[str, str]:
+    """The agent's and workers' environment: the shell's, without what would steer torchrun or torchx, and `extra`.
+
+    address: this machine's, as other nodes reach it. gloo would use the one that the host's name resolves to, which on
+    some machines is 127.0.1.1.
+    """
     steering = ("TORCHX_", "TORCHELASTIC_", "TORCH_ELASTIC_", "PET_", "DLRMX_")
     kept = {name: value for name, value in environ.items() if not name.startswith(steering) and name not in _PER_WORKER}
     threads = max(1, len(os.sched_getaffinity(0)) // workers)
     ours = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(threads)}
+    if address is not None and (interface := interface_of(address)) is not None:
+        ours["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", interface)
     return {**kept, **ours, **extra}
 
 
 def start_agent(
-    run: RunPaths, attempt: AttemptPaths, *, workers: int, worker: Sequence[str], env: Mapping[str, str], grace_s: float
+    attempt: AttemptPaths,
+    place: Place,
+    *,
+    port: int,
+    workers: int,
+    worker: Sequence[str],
+    env: Mapping[str, str],
+    grace_s: float,
 ) -> subprocess.Popen[bytes]:
-    """Start the agent in a session of its own; it dies with this process. From the main thread."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+    """Start the agent in a session of its own; it dies with this process. From the main thread.
+
+    port: of node 0, where the agents of several nodes meet.
+    """
+    run = attempt.dir.parent.parent
+    command = [sys.executable, "-m", "torch.distributed.run", *_meeting(place, port, f"{run.name}-{attempt.number}")]
     # SIGTERM stays ignored; workers that exit non-zero are our business, not the agent's.
     command += ["--signals-to-handle=SIGINT", f"--shutdown-timeout={int(grace_s)}", "--max-restarts=0"]
-    command += [f"--monitor-interval={POLL_S}", *worker, str(run.dir), str(attempt.number)]
-    path = attempt.node_log(0)
-    with path.open("ab") as log:
+    command += [f"--nproc-per-node={workers}", f"--monitor-interval={POLL_S}", *worker, str(run), str(attempt.number)]
+    with attempt.node_log(place.node).open("ab") as log:
         log.write(
             f"=== attempt {attempt.number}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}, {workers} workers\n".encode()
         )
@@ -69,9 +88,26 @@ def start_agent(
         )
 
 
+def _meeting(place: Place, port: int, name: str) -> list[str]:
+    """torch.distributed.run's options for finding the other nodes."""
+    if place.nodes == 1:
+        return ["--standalone"]
+    nodes = [f"--nnodes={place.nodes}", f"--node-rank={place.node}"]
+    return [
+        *nodes,
+        "--rdzv-backend=static",
+        f"--rdzv-id={name}",
+        f"--master-addr={place.host}",
+        f"--master-port={port}",
+    ]
+
+
 @dataclass
 class Watch:
-    """Waits for an agent's end, and brings it about where it does not come by itself."""
+    """Waits for an agent's end, and brings it about where it does not come by itself.
+
+    stop_asked, killed and others_over (workers of other nodes) are asked at each look, five times a second.
+    """
 
     process: subprocess.Popen[bytes]
     attempt: AttemptPaths
@@ -79,11 +115,13 @@ class Watch:
     grace_s: float
     stop_asked: Callable[[], bool]
     killed: Callable[[], bool]
+    others_over: Callable[[], bool]
     _seen: dict[int, Worker] = field(default_factory=dict)
     _gone: list[Worker] = field(default_factory=list)
     _first_seen: float | None = None
     _first_gone: float | None = None
     _stop_since: float | None = None
+    _over_since: float | None = None
 
     def wait(self) -> AgentEnd:
         """Return when the agent and all its workers are gone."""
@@ -139,8 +177,12 @@ class Watch:
             return "killed"
         if self._first_gone is not None and now > self._first_gone + self._patience():
             return "worker_died"
-        if self._stop_since is None and self.stop_asked():
+        if self.stop_asked() and self._stop_since is None:
             self._stop_since = now
+        if self.others_over() and self._over_since is None:
+            self._over_since = now
+        if self._over_since is not None and now > self._over_since + self._patience():
+            return "others_over"
         if self._stop_since is not None and now > self._stop_since + self.grace_s:
             return "grace_over"
         return None

@@ -43,7 +43,7 @@ def write_inputs(
     """
     attempt.recipe.write_text(spec.recipe)
     append_event(attempt, "phase", phase="prepare")
-    data = _prepare(spec, recipe, attempt, stop_asked)
+    data = prepare_data(spec, recipe, _Teller(attempt, stop_asked))
     append_event(attempt, "phase", phase="plan")
     plan = job_plan(recipe, profile, data)
     if spec.plan_hash not in (None, plan.hash):
@@ -102,21 +102,27 @@ def job_plan(recipe: Recipe, profile: Profile, data: Path) -> Plan:
     return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(profile), facts=manifest.read_manifest(data))
 
 
-def _prepare(spec: JobSpec, recipe: Recipe, attempt: AttemptPaths, stop_asked: Callable[[], bool]) -> Path:
+def prepare_data(spec: JobSpec, recipe: Recipe, report: Callable[[str, int, int | None], None]) -> Path:
+    """The job's prepared data, made unless they are there. `report` hears of rows done, and may raise to stop."""
     from dlrmx.data.prepare import prepare
 
-    told = 0.0
-
-    def progress(what: str, done: int, total: int | None) -> None:
-        nonlocal told
-        if stop_asked():
-            raise StopRequested
-        if time.monotonic() - told >= PROGRESS_EVERY_S:
-            told = time.monotonic()
-            append_event(attempt, "progress", phase="prepare", what=what, done=done, total=total)
-
     trained_on = (spec.evaluate or {}).get("trained_on")
-    return prepare(recipe, Path(spec.root), progress=progress, trained_on=Path(trained_on) if trained_on else None)
+    return prepare(recipe, Path(spec.root), progress=report, trained_on=Path(trained_on) if trained_on else None)
+
+
+class _Teller:
+    """Writes progress into the attempt's events, now and then; raises StopRequested where a stop was asked for."""
+
+    def __init__(self, attempt: AttemptPaths, stop_asked: Callable[[], bool]) -> None:
+        self._attempt, self._stop_asked = attempt, stop_asked
+        self._told = 0.0
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        if self._stop_asked():
+            raise StopRequested
+        if time.monotonic() - self._told >= PROGRESS_EVERY_S:
+            self._told = time.monotonic()
+            append_event(self._attempt, "progress", phase="prepare", what=what, done=done, total=total)
 
 
 def _checkpoint(spec: JobSpec, recipe: Recipe, attempt: AttemptPaths) -> Path | None:

@@ -40,12 +40,14 @@ def note_silent_death(attempt: AttemptPaths, end: AgentEnd, grace_s: float) -> N
     failed = {event["pid"] for event in events if event["event"] == "failed"}
     if any(event["event"] == "failed" and event.get("primary", True) for event in events):
         return
-    table = [Worker(int(rank), int(pid), NOT_SEEN) for rank, _, pid in EXIT_CODE.findall(_tail(attempt.node_log(0)))]
+    table = [Worker(int(rank), int(pid), NOT_SEEN) for rank, _, pid in EXIT_CODE.findall(_tail(attempt.log))]
     seen = {worker.pid for worker in end.gone}
     # Who was never seen alive was dead before those that were.
     dead = [*(worker for worker in table if worker.pid not in seen), *end.gone]
     silent = [worker for worker in dead if worker.pid not in failed]
     step = last_step(attempt)
+    if end.ended == "others_over":
+        return  # the fault was elsewhere
     if end.ended == "grace_over":
         _failed(attempt, None, step, KILLED, f"did not save within the grace of {grace_s:g} s after the stop request")
     elif end.ended == "killed":
@@ -54,10 +56,10 @@ def note_silent_death(attempt: AttemptPaths, end: AgentEnd, grace_s: float) -> N
         name = signal.Signals(-end.returncode).name
         _failed(attempt, None, step, KILLED, f"torch.distributed.run was killed by {name}, and its workers with it")
     elif silent:
-        cause, message = _last_words(silent[0], attempt.node_log(0))
+        cause, message = _last_words(silent[0], attempt.log)
         _failed(attempt, silent[0].rank, step, cause, message)
     elif not failed:
-        log = attempt.node_log(0)
+        log = attempt.log
         cause = _error_line(_tail(log)) or f"torch.distributed.run ended with {end.returncode}"
         _failed(attempt, None, step, cause, f"no worker was seen; see {log}")
 

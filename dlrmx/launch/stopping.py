@@ -13,7 +13,7 @@ class StopRequested(Exception):
 
 
 class StopSignals:
-    """What this process was told so far.
+    """What this process was told so far; by: who asked first that it stops.
 
     SIGTERM, SIGUSR1 and SIGINT ask to save and stop; SIGQUIT and a second SIGINT mean now, without saving. With a
     `parent`, its death asks to stop.
@@ -21,7 +21,7 @@ class StopSignals:
 
     def __init__(self, parent: int | None = None) -> None:
         self._parent = parent
-        self._by: str | None = None
+        self.by: str | None = None
         self._interrupts = 0
         self.killed = False
 
@@ -31,15 +31,19 @@ class StopSignals:
             signal.signal(number, self._received)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held back while we started
 
+    def told(self, by: str) -> None:
+        """Another node's process was asked to stop."""
+        self.by = self.by or by
+
     def asked(self, attempt: AttemptPaths) -> bool:
         """Whether the attempt is to stop; a signal or a dead launcher is turned into its stop file."""
-        if self._by is None and self._parent is not None and os.getppid() != self._parent:
-            self._by = f"the end of its launcher (pid {self._parent})"
-        if self._by is not None:
-            request_stop(attempt, self._by)
+        if self.by is None and self._parent is not None and os.getppid() != self._parent:
+            self.by = f"the end of its launcher (pid {self._parent})"
+        if self.by is not None:
+            request_stop(attempt, self.by)
         return attempt.stop_request.exists()
 
     def _received(self, number: int, frame: FrameType | None) -> None:
-        self._by = self._by or signal.Signals(number).name
+        self.by = self.by or signal.Signals(number).name
         self._interrupts += number == signal.SIGINT
         self.killed = self.killed or number == signal.SIGQUIT or self._interrupts > 1

@@ -32,16 +32,18 @@ def next_name(root: Path, recipe_name: str) -> str:
     return f"{recipe_name}-{max(numbers, default=0) + 1}"
 
 
-def create_run(root: Path, recipe_name: str, name: str | None, fingerprint: str) -> RunPaths:
+def create_run(root: Path, recipe_name: str, name: str | None, fingerprint: str, *, adopt: bool = False) -> RunPaths:
     """Claim <root>/<recipe_name>-<n>, or <root>/<name>, and write its run.json.
 
+    adopt: take a folder of that name that is there already and is no run yet: a job's script makes it, for its log.
     Raises InputError where `name` is taken or unfit, or `root` cannot be written.
     """
     if name is not None and not RUN_NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot name a run", hint="letters, digits, '.', '_' and '-', at most 63 in all")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        run = _claim_name(root, recipe_name, name)
+        run = RunPaths(root.absolute() / name) if adopt and name is not None else _claim_name(root, recipe_name, name)
+        run.dir.mkdir(exist_ok=True)
         fields = {"version": 1, "name": run.name, "recipe": recipe_name, "fingerprint": fingerprint}
         write_run(run, {**fields, "dlrmx": __version__, "created": time.time(), "attempt": 0, "state": "created"})
     except OSError as error:
@@ -65,11 +67,11 @@ def claim_attempt(run: RunPaths) -> AttemptPaths:
 
 
 @contextmanager
-def hold(run: RunPaths) -> Iterator[None]:
-    """Be the only one that drives the run. Raises InputError, naming the other, where one already does."""
+def hold(run: RunPaths, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]:
+    """Be the only one that drives the run. Raises InputError, naming the other, where one does so for so long."""
     descriptor = os.open(run.lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _acquire(descriptor, run)
+        _acquire(descriptor, run, patience_s)
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
@@ -131,8 +133,8 @@ def _claim_name(root: Path, recipe_name: str, name: str | None) -> RunPaths:
                 raise InputError(f"there is a run {name} in {root} already", hint=hint) from None
 
 
-def _acquire(descriptor: int, run: RunPaths) -> None:
-    patience = time.monotonic() + LOCK_PATIENCE_S
+def _acquire(descriptor: int, run: RunPaths, patience_s: float) -> None:
+    patience = time.monotonic() + patience_s
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

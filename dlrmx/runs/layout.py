@@ -3,11 +3,13 @@
 <root>/<name>-<n>/
     run.json                     what the run is and how it ended
     lock                         held (flock) by the live node process
-    launch.log                   what the node process printed itself
+    launch.log                   what the node processes printed themselves
+    job.sh                       the script of a batch scheduler's job, as it was submitted last
     attempts/0001/               one start of the job, frozen once it ended
         recipe.yaml plan.json job.json
         request.stop             asks the workers to save and stop
         events.jsonl records.jsonl logs/node-0.log
+        events-node-1.jsonl      what node 1 wrote; node 0's process takes it over into events.jsonl
     checkpoints/
         step-00001000/                          manifest.json + safetensors
         .step-00001000.attempt-0001/            a save that has not been committed
@@ -28,9 +30,10 @@ ASIDE_DIR = re.compile(r"^step-(\d{8,})\.aside-(\d{4,})$")
 
 @dataclass(frozen=True)
 class AttemptPaths:
-    """The files of one attempt."""
+    """The files of one attempt. node: whose events, as every node writes a file of its own."""
 
     dir: Path
+    node: int = 0
 
     @property
     def number(self) -> int:
@@ -54,7 +57,7 @@ class AttemptPaths:
 
     @property
     def events(self) -> Path:
-        return self.dir / "events.jsonl"
+        return self.dir / ("events.jsonl" if self.node == 0 else f"events-node-{self.node}.jsonl")
 
     @property
     def records(self) -> Path:
@@ -63,6 +66,10 @@ class AttemptPaths:
     @property
     def logs(self) -> Path:
         return self.dir / "logs"
+
+    @property
+    def log(self) -> Path:
+        return self.node_log(self.node)
 
     def node_log(self, node: int) -> Path:
         return self.logs / f"node-{node}.log"
@@ -91,6 +98,10 @@ class RunPaths:
         return self.dir / "launch.log"
 
     @property
+    def job_script(self) -> Path:
+        return self.dir / "job.sh"
+
+    @property
     def checkpoints(self) -> Path:
         return self.dir / "checkpoints"
 
@@ -113,8 +124,8 @@ class RunPaths:
         """Where a checkpoint goes that is later than the step which an attempt was told to begin from."""
         return self.checkpoints / f"step-{step:08d}.aside-{attempt:04d}"
 
-    def attempt(self, number: int) -> AttemptPaths:
-        return AttemptPaths(self.dir / "attempts" / f"{number:04d}")
+    def attempt(self, number: int, node: int = 0) -> AttemptPaths:
+        return AttemptPaths(self.dir / "attempts" / f"{number:04d}", node)
 
     def attempts(self) -> list[AttemptPaths]:
         """All attempts, oldest first."""

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,26 @@ def last_line(path: Path, *, window: int = 65_536) -> Line | None:
         return None
     lines = (_parsed(text) for text in reversed(tail.splitlines()))
     return next((line for line in lines if line is not None), None)
+
+
+@dataclass
+class LineTail:
+    """Reads a growing file: each call of `new` gives the complete lines since the last one."""
+
+    path: Path
+    _offset: int = 0
+
+    def new(self) -> list[Line]:
+        """Complete new lines, torn ones left out; none while there is no file."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        complete = data[: data.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        return [line for text in complete.splitlines() if (line := _parsed(text)) is not None]
 
 
 def _parsed(text: bytes) -> Line | None:

@@ -39,7 +39,7 @@ def main(run_dir: Path, number: int) -> int:
     """Run this rank's part of an attempt; 0, or 1 after a `failed` event."""
     _die_with_agent()
     rank = int(os.environ["RANK"])
-    attempt = RunPaths(run_dir).attempt(number)
+    attempt = RunPaths(run_dir).attempt(number, node=int(os.environ["GROUP_RANK"]))
     append_event(attempt, "worker_started", rank=rank, rss_bytes=rss_bytes())
     clock = Clock()
     try:

@@ -20,7 +20,7 @@ from dlrmx.runs.lines import last_line
 from dlrmx.runs.records import append_record
 
 RUN = RunPaths(Path(sys.argv[1]))
-ATTEMPT: AttemptPaths = RUN.attempt(int(sys.argv[2]))
+ATTEMPT: AttemptPaths = RUN.attempt(int(sys.argv[2]), node=int(os.environ["GROUP_RANK"]))
 RANK = int(os.environ["RANK"])
 ASKED: dict[str, Any] = {"steps": 3, "step_s": 0.02, "save_every": 1000, "save_s": 0, "faults": []}
 ASKED |= json.loads(os.environ.get("FAKE", "{}"))
