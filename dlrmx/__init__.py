@@ -50,6 +50,8 @@ data/: from files to batches by row number. numpy, no torch.
     data/draft_text.py        a draft as the text of a recipe
     data/pieces.py            prepares files piece by piece: survey, count, write
     data/work.py              the tasks of a preparation, and their results in a work folder
+    data/claims.py            who does what, where several processes prepare the same data
+    data/share.py             our share of the tasks
     data/pool.py              runs tasks on all cores
     data/worker.py            a process that prepares pieces
     data/merge.py             joins prepared datasets into one
@@ -76,7 +78,7 @@ data/: from files to batches by row number. numpy, no torch.
     data/splits.py            which split a row belongs to
     data/writer.py            writes a prepared dataset, part by part
     data/expand.py            multi-hot features made of one-hot ones
-    data/output.py            a file of prepared data, with its size and sum
+    data/output.py            files of prepared data, with size and sum; results that come by a rename
     data/lookups.py           how often the rows of a table are looked up
     data/hot_rows.py          the rows that take most look-ups, and how much they take
     data/columns.py           the columns of prepared data, in memory or memory-mapped

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dlrmx.data.source import Extent, Piece
+from dlrmx.data.source import Extent, Piece, Unreadable
 from dlrmx.errors import InputError
 
 FIELDS = 40
@@ -159,7 +159,7 @@ def _blocks(piece: Piece, start: int) -> Iterator[Bytes]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{piece.path}: damaged or truncated gzip: {error}", hint="Fetch the file again.") from None
     except OSError as error:
-        raise InputError(f"{piece.path}: {error.strerror or error}") from None
+        raise Unreadable(f"{piece.path}: cannot be read: {error.strerror or error}") from None
 
 
 def is_packed(path: Path) -> bool:

@@ -1,8 +1,9 @@
 """Joins prepared datasets of one layout into one: the rows of each split in the order of the datasets."""
 
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,30 +13,65 @@ from dlrmx.data.manifest import OFFENDERS, FeatureFacts, FileFacts, Manifest, Ro
 from dlrmx.data.met import Met
 from dlrmx.data.output import OutputFile
 from dlrmx.data.splits import SPLITS
+from dlrmx.errors import InputError
 
 COPY_BYTES = 8 << 20
+
+
+class Damaged(InputError):
+    """A dataset that was to be joined is not what was written."""
+
+    def __init__(self, folder: Path, what: str) -> None:
+        self.folder = folder
+        super().__init__(what, hint=f"Remove {folder} and prepare again.")
+
+
+@dataclass(frozen=True)
+class _Dataset:
+    """One that is joined to others."""
+
+    folder: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, folder: Path) -> "_Dataset":
+        try:
+            return cls(folder, read_manifest(folder))
+        except InputError as error:
+            raise Damaged(folder, str(error)) from None
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """The bytes of a file. Raises Damaged at its end, if they are not those that were written."""
+        total = 0
+        with (self.folder / name).open("rb") as file:
+            while raw := file.read(COPY_BYTES):
+                total = zlib.crc32(raw, total)
+                yield raw
+        if total != self.manifest.files[name].crc32:
+            raise Damaged(self.folder, f"{self.folder / name}: its content is not what was written (CRC-32)")
 
 
 def merge(folders: Sequence[Path], target: Path) -> Manifest:
     """Write the joined files into the existing, empty folder `target`; the manifest is returned, not written.
 
-    Its fingerprint and sources are those of the last dataset. Raises InputError where a dataset is damaged.
+    Its fingerprint and sources are those of the last dataset. Raises Damaged where one is not what was written.
     """
-    manifests = [read_manifest(folder) for folder in folders]
+    datasets = [_Dataset.open(folder) for folder in folders]
+    manifests = [dataset.manifest for dataset in datasets]
     layout = stored_layout(manifests[0])
     files: dict[str, FileFacts] = {}
     for split in SPLITS:
         names = SplitFiles(split)
         for name in _plain_files(names, layout):
-            files[name] = _join(folders, target, name)
+            files[name] = _join(datasets, target, name)
         for number in range(len(layout.bags)):
             name = names.bag(number).offsets
-            files[name] = _join_offsets(folders, target, name)
+            files[name] = _join_offsets(datasets, target, name)
     features = {}
     for number, feature in enumerate(layout.features):
         met = Met(feature.rows)
-        for folder in folders:
-            met.join((folder / met_file(number)).read_bytes())
+        for dataset in datasets:
+            met.join(b"".join(dataset.read(met_file(number))))
         with ExitStack() as stack:
             file = OutputFile(target / met_file(number))
             stack.callback(file.close)
@@ -60,29 +96,30 @@ def _plain_files(names: SplitFiles, layout: Layout) -> Iterator[str]:
             yield names.bag(number).weights
 
 
-def _join(folders: Sequence[Path], target: Path, name: str) -> FileFacts:
+def _join(datasets: Sequence[_Dataset], target: Path, name: str) -> FileFacts:
     with ExitStack() as stack:
         out = OutputFile(target / name)
         stack.callback(out.close)
-        for folder in folders:
-            with (folder / name).open("rb") as file:
-                while raw := file.read(COPY_BYTES):
-                    out.write_bytes(raw)
+        for dataset in datasets:
+            for raw in dataset.read(name):
+                out.write_bytes(raw)
     return out.facts
 
 
-def _join_offsets(folders: Sequence[Path], target: Path, name: str) -> FileFacts:
+def _join_offsets(datasets: Sequence[_Dataset], target: Path, name: str) -> FileFacts:
     """Each dataset's offsets begin where those before it end."""
     with ExitStack() as stack:
         out = OutputFile(target / name)
         stack.callback(out.close)
         end = 0
         out.write(np.zeros(1, dtype="<i8"))
-        for folder in folders:
-            own = np.memmap(folder / name, dtype="<i8", mode="r")
-            for first in range(1, len(own), COPY_BYTES // 8):
-                out.write(own[first : first + COPY_BYTES // 8] + end)
-            end += int(own[-1])
+        for dataset in datasets:
+            first, last = 1, 0  # the leading 0 is written once
+            for raw in dataset.read(name):
+                own = np.frombuffer(raw, dtype="<i8")
+                out.write(own[first:] + end)
+                first, last = 0, int(own[-1])
+            end += last
     return out.facts
 
 

@@ -1,93 +1,130 @@
 """Prepares files piece by piece, on all cores: how many rows each has, what values there are, then the rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
+from dlrmx.data.claims import Claims
 from dlrmx.data.manifest import read_manifest
+from dlrmx.data.output import aside, sync
 from dlrmx.data.pool import run_tasks
+from dlrmx.data.share import Share
 from dlrmx.data.source import Extent, FileSource, Piece
 from dlrmx.data.vocabulary_files import take_vocabularies
-from dlrmx.data.work import Kind, Task, WorkFolder, aside, open_files
+from dlrmx.data.work import Kind, Task, WorkFolder, open_files
 from dlrmx.data.writer import Identity
 from dlrmx.recipe.schema import Recipe
 
 Progress = Callable[[str, int, int | None], None]
+Numbered = dict[int, Piece]
 
 
-def prepare_pieces(
-    recipe: Recipe, identity: Identity, work: WorkFolder, earlier: Path | None, report: Progress
-) -> list[Path]:
-    """The prepared datasets that make up the recipe's, in order: perhaps an earlier one, then one for each new piece.
+class Telling:
+    """Progress, and what was told last for as long as others do what is left."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._last: tuple[str, int, int | None] = ("prepare", 0, None)
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        self._last = (what, done, total)
+        self._progress(*self._last)
+
+    def again(self) -> None:
+        self._progress(*self._last)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a process needs to do its share.
 
     `earlier`: prepared data of some of the files, the first ones. A vocabulary is of all files: then it is of no use.
+    `begin`: where among the pieces this process begins to take them, from 0 to below 1.
+    """
+
+    recipe: Recipe
+    identity: Identity
+    work: WorkFolder
+    claims: Claims
+    earlier: Path | None
+    begin: Fraction
+    tell: Telling
+
+    def wait(self) -> None:
+        """While others do what is left. Raises InputError where they found that the data is bad."""
+        self.work.refuse_failed()
+        self.tell.again()
+
+
+def prepare_pieces(preparation: Preparation) -> list[Path]:
+    """The prepared datasets that make up the recipe's, in order: perhaps an earlier one, then one for each new piece.
+
     Raises InputError where the data is bad.
     """
-    source = open_files(recipe, identity)
-    pieces, first = source.pieces(), 0
+    source, work = open_files(preparation.recipe, preparation.identity), preparation.work
+    pieces, first = dict(enumerate(source.pieces())), 0
     done: list[Path] = []
-    if earlier is not None and not source.counted:
-        manifest = read_manifest(earlier)
+    if preparation.earlier is not None and not source.counted:
+        manifest = read_manifest(preparation.earlier)
         known = {path for path, _, _ in manifest.sources}
-        pieces = [piece for piece in pieces if str(piece.path) not in known]
-        done, first = [earlier], manifest.rows.read
-    work.path.mkdir(exist_ok=True)
-    tasks = _Tasks(recipe, identity, work, report)
-    before, total = _survey(tasks, source, pieces, first)
-    if source.counted and identity.trained_on:
-        _make_vocabularies(work, lambda folder: take_vocabularies(Path(identity.trained_on), folder))
-    elif source.counted:
-        tasks.run("counts", "count", pieces, before, total)
-        counts = [work.result("counts", number) for number in range(len(pieces))]
-        _make_vocabularies(work, lambda folder: _join_counts(source, counts, folder))
-    tasks.run("rows", "prepare", pieces, before, total)
-    return [*done, *(work.result("rows", number) for number in range(len(pieces)))]
+        pieces = {number: piece for number, piece in pieces.items() if str(piece.path) not in known}
+        done, first = [preparation.earlier], manifest.rows.read
+    before, total = _survey(preparation, pieces, first)
+    if source.counted:
+        _count(preparation, source, pieces, before, total)
+    _run(preparation, "rows", "prepare", pieces, before, total)
+    return [*done, *(work.result("rows", number) for number in pieces)]
 
 
-class _Tasks:
-    """Runs one kind of task after the other, for all pieces whose result is not there."""
+def _run(
+    preparation: Preparation, kind: Kind, what: str, pieces: Numbered, before: dict[int, Extent], total: int | None
+) -> None:
+    """Do the tasks of one kind, of all pieces whose result is not there; others may do them with us."""
+    rows = 0
 
-    def __init__(self, recipe: Recipe, identity: Identity, work: WorkFolder, report: Progress) -> None:
-        self._recipe, self._identity, self.work, self._report = recipe, identity, work, report
+    def told(count: int) -> None:
+        nonlocal rows
+        rows += count
+        preparation.tell(what, rows, total)
 
-    def run(self, kind: Kind, what: str, pieces: Sequence[Piece], before: Sequence[Extent], total: int | None) -> None:
-        tasks = [Task(kind, number, *both) for number, both in enumerate(zip(pieces, before, strict=True))]
-        left = [task for task in tasks if not self.work.is_done(kind, task.number)]
-        rows = 0 if total is None else sum(self._rows(task) for task in tasks) - sum(self._rows(task) for task in left)
-
-        def told(count: int) -> None:
-            nonlocal rows
-            rows += count
-            self._report(what, rows, total)
-
-        run_tasks(self._recipe, self.work, self._identity, left, told)
-
-    def _rows(self, task: Task) -> int:
-        return self.work.extent(task.number).rows if task.kind != "extent" else 0
+    tasks = [Task(kind, number, piece, before.get(number, Extent())) for number, piece in pieces.items()]
+    first = int(len(tasks) * preparation.begin)
+    share = Share(preparation.work, preparation.claims, [*tasks[first:], *tasks[:first]], told)
+    rows = share.rows_done
+    run_tasks(preparation.recipe, preparation.work, preparation.identity, share, told)
 
 
-def _survey(tasks: _Tasks, source: FileSource, pieces: Sequence[Piece], first: int) -> tuple[list[Extent], int | None]:
+def _survey(preparation: Preparation, pieces: Numbered, first: int) -> tuple[dict[int, Extent], int | None]:
     """What lies before each piece (rows of all files, lines of its own), and the rows of all pieces.
 
     Of one piece, nothing needs to be known beforehand.
     """
     if len(pieces) == 1:
-        return [Extent(first)], None
-    tasks.run("extent", "survey", pieces, [Extent()] * len(pieces), None)
-    before, rows, lines = [], first, 0
-    for number, piece in enumerate(pieces):
-        extent = tasks.work.extent(number)
+        return dict.fromkeys(pieces, Extent(first)), None
+    _run(preparation, "extent", "survey", pieces, {}, None)
+    before, rows, lines = {}, first, 0
+    for number, piece in pieces.items():
+        extent = preparation.work.extent(number)
         lines = 0 if piece.begin == 0 else lines
-        before.append(Extent(rows, lines))
+        before[number] = Extent(rows, lines)
         rows, lines = rows + extent.rows, lines + extent.lines
     return before, rows - first
 
 
-def _make_vocabularies(work: WorkFolder, make: Callable[[Path], None]) -> None:
-    if not work.vocabularies.exists():
+def _count(
+    preparation: Preparation, source: FileSource, pieces: Numbered, before: dict[int, Extent], total: int | None
+) -> None:
+    """Make the vocabularies: of all values, or those of the data that the model was trained on."""
+    work, trained_on = preparation.work, preparation.identity.trained_on
+    if not trained_on:
+        _run(preparation, "counts", "count", pieces, before, total)
+
+    if preparation.claims.take_or_wait("vocabularies", work.vocabularies.exists, preparation.wait):
         with aside(work.vocabularies) as folder:
-            make(folder)
-
-
-def _join_counts(source: FileSource, counts: list[Path], folder: Path) -> None:
-    folder.mkdir()
-    source.join_counts(counts, folder)
+            if trained_on:
+                take_vocabularies(Path(trained_on), folder)
+            else:
+                folder.mkdir()
+                source.join_counts([work.result("counts", number) for number in pieces], folder)
+            sync(folder)

@@ -5,11 +5,12 @@ import os
 import selectors
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Sequence
+import time
 from dataclasses import asdict
 
-from dlrmx.data.source import Told
+from dlrmx.data import claims
+from dlrmx.data.share import Share
+from dlrmx.data.source import Told, Unreadable
 from dlrmx.data.work import Task, WorkFolder, open_files, run_task
 from dlrmx.data.writer import Identity
 from dlrmx.errors import InputError, Problem
@@ -21,45 +22,53 @@ INLINE_BYTES = 64 << 20
 HEARTBEAT_S = 0.5
 
 
-def run_tasks(recipe: Recipe, work: WorkFolder, identity: Identity, tasks: Sequence[Task], told: Told) -> None:
-    """Do all tasks. Raises InputError at the first that fails; workers end with us."""
-    input_bytes = sum(os.path.getsize(path) for path in {task.piece.path for task in tasks})
-    count = min(len(os.sched_getaffinity(0)), len(tasks))
-    if count < 2 or input_bytes < INLINE_BYTES:
-        source = open_files(recipe, identity)
-        for task in tasks:
-            run_task(source, work, identity, task, told)
+class WorkerLost(InputError):
+    """A process that prepared data is gone; it says nothing of the data."""
+
+
+def run_tasks(recipe: Recipe, work: WorkFolder, identity: Identity, share: Share, told: Told) -> None:
+    """Do all tasks, or see them done by others. Raises InputError at the first that fails; workers end with us."""
+    count = min(len(os.sched_getaffinity(0)), len(share.left))
+    if count < 2 or share.input_bytes < INLINE_BYTES:
+        _run_here(recipe, work, identity, share, told)
         return
     workers: list[_Worker] = []
-    waiting = deque(tasks)
     try:
         with selectors.DefaultSelector() as selector:
             for _ in range(count):
                 worker = _Worker()
                 workers.append(worker)
                 worker.order(recipe, work, identity)
-                worker.give(waiting.popleft())
                 selector.register(worker.output, selectors.EVENT_READ, worker)
-            _attend(selector, waiting, told)
+            _attend(selector, list(workers), share, told)
     finally:
         for worker in workers:
             worker.end()
 
 
-def _attend(selector: selectors.BaseSelector, waiting: "deque[Task]", told: Told) -> None:
-    """Give the tasks that wait to workers that are free, until all are done."""
-    while selector.get_map():
-        ready = selector.select(HEARTBEAT_S)
+def _run_here(recipe: Recipe, work: WorkFolder, identity: Identity, share: Share, told: Told) -> None:
+    source = open_files(recipe, identity)
+    while share.left:
+        if task := share.take():
+            run_task(source, work, identity, task, told)
+        elif share.left:
+            told(0)
+            time.sleep(claims.WAIT_S)
+
+
+def _attend(selector: selectors.BaseSelector, free: "list[_Worker]", share: Share, told: Told) -> None:
+    """Give tasks to workers that are free, until all are done."""
+    count = len(free)
+    while share.left or len(free) < count:
+        while free and (task := share.take()):
+            free.pop().give(task)
+        ready = selector.select(min(HEARTBEAT_S, claims.WAIT_S) if share.left or len(free) < count else 0)
         if not ready:
             told(0)
         for key, _ in ready:
             worker: _Worker = key.data
-            if not worker.hear(told):
-                continue
-            if waiting:
-                worker.give(waiting.popleft())
-            else:
-                selector.unregister(key.fileobj)
+            if worker.hear(told):
+                free.append(worker)
 
 
 class _Worker:
@@ -95,16 +104,17 @@ class _Worker:
         messages = [json.loads(line) for line in lines]
         for message in messages:
             if "problems" in message:
-                raise InputError([Problem(**problem) for problem in message["problems"]])
+                kind = Unreadable if message["unreadable"] else InputError
+                raise kind([Problem(**problem) for problem in message["problems"]])
             if "errno" in message:
                 raise OSError(message["errno"], message["strerror"])
             told(message.get("rows", 0))
         return any("done" in message for message in messages)
 
-    def _lost(self) -> InputError:
+    def _lost(self) -> WorkerLost:
         code = self._process.wait()
         hint = "If the machine ran out of memory, prepare on fewer cores: taskset -c 0 dlrmx data prepare RECIPE"
-        return InputError(f"a process that prepares data ended with code {code}", hint=hint)
+        return WorkerLost(f"a process that prepares data ended with code {code}", hint=hint)
 
     def end(self) -> None:
         self._process.kill()

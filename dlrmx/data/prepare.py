@@ -10,16 +10,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from dlrmx.data.claims import Claims
 from dlrmx.data.faults import Tally
 from dlrmx.data.files import find_files
 from dlrmx.data.hashing import TEXT_HASH
 from dlrmx.data.manifest import VERSION, read_manifest, write_manifest
-from dlrmx.data.merge import merge
+from dlrmx.data.merge import Damaged, merge
+from dlrmx.data.output import look_afresh
 from dlrmx.data.permute import PERMUTATION
-from dlrmx.data.pieces import prepare_pieces
+from dlrmx.data.pieces import Preparation, Telling, prepare_pieces
+from dlrmx.data.pool import WorkerLost
+from dlrmx.data.source import Unreadable
 from dlrmx.data.splits import SPLIT_HASH
 from dlrmx.data.vocabulary_files import keep_vocabularies
 from dlrmx.data.work import WorkFolder
@@ -80,8 +85,20 @@ def prepared_path(recipe: Recipe, root: Path, trained_on: Path | None = None) ->
     return prepared_dir(root, data_fingerprint(recipe, trained_on))
 
 
-def prepare(recipe: Recipe, root: Path, *, progress: Progress | None = None, trained_on: Path | None = None) -> Path:
-    """The folder of the recipe's prepared data, made unless it is there. Several processes may prepare it at once.
+def prepare(
+    recipe: Recipe,
+    root: Path,
+    *,
+    progress: Progress | None = None,
+    trained_on: Path | None = None,
+    node: int = 0,
+    nodes: int = 1,
+) -> Path:
+    """The folder of the recipe's prepared data, made unless it is there.
+
+    Several processes may prepare it at once, on one machine or on many that share `root`: they divide the files'
+    pieces among them, and all return once the data is there. `node` of `nodes` only says where to begin, so that each
+    machine reads files of its own as long as there are any.
 
     trained_on: the prepared data of a model that is to score these rows. Its vocabularies make their ids, rows need no
     label (it is NaN then), and a bad row stays, without one, where the recipe would skip it: one row per row of the
@@ -98,11 +115,12 @@ def prepare(recipe: Recipe, root: Path, *, progress: Progress | None = None, tra
         if isinstance(recipe.data, Synthetic):
             _prepare_synthetic(recipe, identity, target, progress or _silent)
         else:
-            _prepare_files(recipe, identity, target, progress or _silent)
+            _prepare_files(recipe, identity, target, progress or _silent, Fraction(node, nodes))
     except OSError as error:
-        if not target.exists():
+        if not _is_there(target):
             raise _cannot_write(target, error) from None
-        # Another process was faster, and has removed what both worked with.
+        # Another process was faster, and has removed what both worked with, but for what came into it meanwhile.
+        shutil.rmtree(_work_folder(target), ignore_errors=True)
         _check(target)
     return target
 
@@ -121,26 +139,72 @@ def _prepare_synthetic(recipe: Recipe, identity: Identity, target: Path, report:
         _publish(folder, target)
 
 
-def _prepare_files(recipe: Recipe, identity: Identity, target: Path, report: Progress) -> None:
+def _prepare_files(recipe: Recipe, identity: Identity, target: Path, report: Progress, begin: Fraction) -> None:
     """Piece by piece, then joined. What a killed preparation has done is not done again; bad data leaves nothing."""
-    work = WorkFolder(target.parent / f"{WORK}{target.name}")
-    try:
-        folders = prepare_pieces(recipe, identity, work, _earlier(identity, target.parent), report)
-        with _partial(target) as folder:
-            manifest = replace(merge(folders, folder), fingerprint=identity.fingerprint, sources=identity.sources)
-            manifest = replace(manifest, files=manifest.files | keep_vocabularies(work.vocabularies, folder))
-            if manifest.rows.read == 0:
-                files = f"the {len(identity.sources)} file(s) of data.files"
-                raise InputError(f"{identity.sources[0][0]}: no rows in {files}")
-            _refuse_no_training_rows({name: split.rows for name, split in manifest.splits.items()})
-            write_manifest(folder, manifest)
-            _publish(folder, target)
-    except InputError:
+    work = WorkFolder(_work_folder(target))
+    work.path.mkdir(exist_ok=True)
+    bad: InputError | None = None
+    with Claims(work.path) as claims:
+        work.failed.unlink(missing_ok=True)
+        earlier, tell = _earlier(identity, target.parent), Telling(report)
+        preparation = Preparation(recipe, identity, work, claims, earlier, begin, tell)
+        try:
+            if not _is_there(target):
+                _prepare_and_join(preparation, target)
+        except (Unreadable, WorkerLost, Damaged):
+            raise  # this says nothing of the other pieces
+        except InputError as error:
+            if _is_there(target):
+                _check(target)
+            else:
+                work.fail(error)
+                bad = error
+    # The last to leave puts out the light.
+    if bad is None or claims.alone():
         shutil.rmtree(work.path, ignore_errors=True)
-        if not target.exists():
-            raise
+    if bad is not None:
+        raise bad
+
+
+def _work_folder(target: Path) -> Path:
+    return target.parent / f"{WORK}{target.name}"
+
+
+def _prepare_and_join(preparation: Preparation, target: Path) -> None:
+    """Pieces with others, then the joined data by one of us."""
+    work, claims = preparation.work, preparation.claims
+    folders = prepare_pieces(preparation)
+    if not claims.take_or_wait("join", lambda: _is_there(target), preparation.wait):
         _check(target)
-    shutil.rmtree(work.path, ignore_errors=True)
+        return
+    try:
+        _join(preparation, folders, target)
+    except Damaged as damaged:
+        if damaged.folder.parent != work.path:
+            raise
+        shutil.rmtree(damaged.folder)
+        claims.drop(damaged.folder.name)
+        _join(preparation, prepare_pieces(preparation), target)
+
+
+def _join(preparation: Preparation, folders: list[Path], target: Path) -> None:
+    identity = preparation.identity
+    with _partial(target) as folder:
+        manifest = replace(merge(folders, folder), fingerprint=identity.fingerprint, sources=identity.sources)
+        kept = keep_vocabularies(preparation.work.vocabularies, folder)
+        manifest = replace(manifest, files=manifest.files | kept)
+        if manifest.rows.read == 0:
+            files = f"the {len(identity.sources)} file(s) of data.files"
+            raise InputError(f"{identity.sources[0][0]}: no rows in {files}")
+        _refuse_no_training_rows({name: split.rows for name, split in manifest.splits.items()})
+        write_manifest(folder, manifest)
+        _publish(folder, target)
+
+
+def _is_there(target: Path) -> bool:
+    """Whether it is, whoever made it: also where a network file system remembers that it was not."""
+    look_afresh(target.parent)
+    return target.exists()
 
 
 def _earlier(identity: Identity, folder: Path) -> Path | None:

@@ -8,9 +8,14 @@ from typing import Protocol
 from dlrmx.data.columns import Layout
 from dlrmx.data.faults import Policy, Tally
 from dlrmx.data.writer import Losses, Part
+from dlrmx.errors import InputError
 
 # Called with the number of rows that were done since the last call.
 Told = Callable[[int], None]
+
+
+class Unreadable(InputError):
+    """A file could not be read. It may be another time: what was made of the others stays."""
 
 
 @dataclass(frozen=True)

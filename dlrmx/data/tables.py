@@ -16,6 +16,7 @@ import pyarrow.parquet as parquet
 from dlrmx.data.csv_lines import CountedLines, open_quote
 from dlrmx.data.faults import Faults, Policy
 from dlrmx.data.files import Format
+from dlrmx.data.source import Unreadable
 from dlrmx.errors import InputError, Problem
 
 # One read of a CSV file: some 40,000 rows of 40 columns. A row must fit into it.
@@ -185,4 +186,6 @@ def _unreadable(path: Path, error: Exception) -> InputError:
         return InputError(
             f"{path}: not UTF-8 text: {text[:400]}", hint="Convert it: iconv -t UTF-8, with -f its encoding."
         )
+    if isinstance(error, OSError) and error.errno is not None:
+        return Unreadable(f"{path}: cannot be read: {error.strerror}")
     return InputError(f"{path}: {text[:400]}")

@@ -4,25 +4,22 @@
     counts-00007/        how often each value was met, for vocabularies
     vocabularies/        made of all counts
     rows-00007/          the piece as a prepared dataset of its own
+    failed.json          what is wrong with the data: it ends all who prepare them
+    claim-*/ pulse-*     who does what (see claims.py)
 
-Each is written aside and renamed, so that a preparation that was killed goes on where it was.
+A piece has its number among all pieces of all files, whatever was prepared before. Each result is written aside and
+renamed, so that a preparation that was killed goes on where it was.
 """
 
-import errno
 import json
-import os
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dlrmx.data.manifest import verify
+from dlrmx.data.output import aside, sync
 from dlrmx.data.source import Extent, FileSource, Piece, Told
 from dlrmx.data.writer import DatasetWriter, Identity, row_facts
-from dlrmx.errors import InputError
+from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.schema import Criteo, Recipe
 
 Kind = Literal["extent", "counts", "rows"]
@@ -36,6 +33,10 @@ class Task:
     number: int
     piece: Piece
     before: Extent
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.number:05d}"
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "piece": {**asdict(self.piece), "path": str(self.piece.path)}})
@@ -63,20 +64,29 @@ class WorkFolder:
     def extent(self, number: int) -> Extent:
         return Extent(**json.loads(self.result("extent", number).read_text()))
 
-    def is_done(self, kind: Kind, number: int) -> bool:
-        """Whether the result is there, whole; a damaged one is removed."""
-        path = self.result(kind, number)
-        if not path.exists():
-            return False
-        try:
-            if kind == "rows":
-                verify(path)
-            elif kind == "extent":
-                self.extent(number)
-        except (InputError, ValueError, TypeError):
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-            return False
-        return True
+    @property
+    def failed(self) -> Path:
+        return self.path / "failed.json"
+
+    def is_done(self, task: Task) -> bool:
+        """Whether the result is there. Extents are read; the sums of rows are checked when they are joined."""
+        path = self.result(task.kind, task.number)
+        if task.kind == "extent" and path.exists():
+            try:
+                self.extent(task.number)
+            except (ValueError, TypeError):
+                path.unlink(missing_ok=True)
+        return path.exists()
+
+    def fail(self, error: InputError) -> None:
+        """Tell all who work here what is wrong with the data."""
+        with aside(self.failed) as path:
+            path.write_text(json.dumps([asdict(problem) for problem in error.problems]))
+
+    def refuse_failed(self) -> None:
+        """Raises InputError where another process found that the data is bad."""
+        if self.failed.exists():
+            raise InputError([Problem(**problem) for problem in json.loads(self.failed.read_text())])
 
 
 def open_files(recipe: Recipe, identity: Identity) -> FileSource:
@@ -102,11 +112,13 @@ def run_task(files: FileSource, work: WorkFolder, identity: Identity, task: Task
         extent = source.extent(task.piece)
         with aside(target) as path:
             path.write_text(json.dumps(asdict(extent)))
+            sync(path)
         told(extent.rows)
     elif task.kind == "counts":
         with aside(target) as path:
             path.mkdir()
             source.count(task.piece, task.before, path, told)
+            sync(path)
     else:
         with aside(target) as path:
             path.mkdir()
@@ -119,17 +131,3 @@ def _write_rows(source: FileSource, work: WorkFolder, identity: Identity, task: 
             writer.append(part)
             told(len(part.splits))
         writer.finish(identity, source.losses, row_facts(writer, source.bad_rows, source.policy))
-
-
-@contextmanager
-def aside(target: Path) -> Iterator[Path]:
-    """A path to write to, that becomes `target`; another process's result is as good as ours."""
-    path = target.parent / f".{target.name}-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        yield path
-        path.rename(target)
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise
-    finally:
-        shutil.rmtree(path, ignore_errors=True)

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dlrmx.data.source import Unreadable
 from dlrmx.data.work import Task, WorkFolder, open_files, run_task
 from dlrmx.data.writer import Identity
 from dlrmx.errors import InputError
@@ -29,7 +30,8 @@ def main() -> None:
             run_task(source, work, identity, Task.from_json(line), lambda rows: _tell(rows=rows))
             _tell(done=True)
     except InputError as error:
-        _tell(problems=[asdict(problem) for problem in error.problems])
+        unreadable = isinstance(error, Unreadable)
+        _tell(problems=[asdict(problem) for problem in error.problems], unreadable=unreadable)
     except BrokenPipeError:
         # The parent is gone; nor can what is left in the buffer of stdout be written at exit.
         os._exit(1)
