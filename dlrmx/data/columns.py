@@ -155,9 +155,9 @@ class SplitFiles:
         return BagFiles(f"{stem}.offsets.i64", f"{stem}.ids", f"{stem}.weights.f32")
 
 
-def met_file(number: int) -> str:
-    """The file of the rows that the feature at this place met, over all splits."""
-    return f"met-{number:03d}.bits.z"
+def lookups_file(number: int) -> str:
+    """The file of the look-ups of the feature at this place, over all splits."""
+    return f"lookups-{number:03d}.npy"
 
 
 def open_columns(folder: Path, manifest: Manifest, split: str) -> Columns:

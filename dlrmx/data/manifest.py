@@ -8,13 +8,14 @@ import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from dlrmx.errors import InputError, Problem
 
 MANIFEST = "manifest.json"
-VERSION = 3
+VERSION = 4
 HISTOGRAM = 64
 # So many bad rows or ids are told one by one; all are counted.
 OFFENDERS = 5
@@ -41,6 +42,9 @@ class FeatureFacts:
     `unseen`: values that a vocabulary has no row for. `overflow`: vocabulary values left out because the table is full.
     `bad`: ids that did not fit the table and were clamped or hashed; `first_bad`: the first five, by file and row.
     `histogram`: look-ups in each of 64 equal ranges of the table's rows (range k: ids with id * 64 // rows == k).
+    `top`: the busiest rows as [row, look-ups], most look-ups first. `sampled`: 0 where all look-ups were counted, else
+    so many of them, evenly spaced, of which `top` and partly `hot` are estimates.
+    `hot`: skew, as [share of the table's rows, share of all look-ups that the busiest so many rows take], ascending.
     """
 
     table: str
@@ -57,6 +61,20 @@ class FeatureFacts:
     bad: int
     first_bad: list[str]
     histogram: list[int]
+    top: list[list[int]]
+    sampled: int
+    hot: list[list[float]]
+
+    def share_of_hottest(self, fraction: float) -> float:
+        """The share of the look-ups that the busiest `fraction` of the table's rows take: 0.01 for its hottest 1%.
+
+        Straight lines between the points of `hot`, so that between them it is rather too low.
+        """
+        points = [[0.0, 0.0], *self.hot, [1.0, 1.0]]
+        for (left, low), (right, high) in pairwise(points):
+            if fraction <= right:
+                return low + (high - low) * (fraction - left) / (right - left)
+        return 1.0
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dlrmx.data.columns import Layout, SplitFiles, met_file, stored_layout
+from dlrmx.data.columns import Layout, SplitFiles, lookups_file, stored_layout
+from dlrmx.data.lookups import Lookups
 from dlrmx.data.manifest import OFFENDERS, FeatureFacts, FileFacts, Manifest, RowFacts, SplitFacts, read_manifest
-from dlrmx.data.met import Met
 from dlrmx.data.output import OutputFile
 from dlrmx.data.splits import SPLITS
 from dlrmx.errors import InputError
@@ -69,15 +69,15 @@ def merge(folders: Sequence[Path], target: Path) -> Manifest:
             files[name] = _join_offsets(datasets, target, name)
     features = {}
     for number, feature in enumerate(layout.features):
-        met = Met(feature.rows)
+        lookups = Lookups(feature.rows)
         for dataset in datasets:
-            met.join(b"".join(dataset.read(met_file(number))))
+            lookups.join(b"".join(dataset.read(lookups_file(number))))
         with ExitStack() as stack:
-            file = OutputFile(target / met_file(number))
+            file = OutputFile(target / lookups_file(number))
             stack.callback(file.close)
-            file.write_bytes(met.to_bytes())
+            file.write_bytes(lookups.to_bytes())
         files[file.name] = file.facts
-        features[feature.name] = _feature_facts([manifest.features[feature.name] for manifest in manifests], met)
+        features[feature.name] = _feature_facts([manifest.features[feature.name] for manifest in manifests], lookups)
     return replace(
         manifests[-1],
         rows=_row_facts([manifest.rows for manifest in manifests]),
@@ -136,16 +136,16 @@ def _split_facts(facts: Sequence[SplitFacts]) -> SplitFacts:
     return SplitFacts(rows, labelled, positive / labelled if labelled else None, None)
 
 
-def _feature_facts(facts: Sequence[FeatureFacts], met: Met) -> FeatureFacts:
+def _feature_facts(facts: Sequence[FeatureFacts], lookups: Lookups) -> FeatureFacts:
     return replace(
         facts[-1],
         max_pooling=max(one.max_pooling for one in facts),
-        distinct=met.distinct,
+        distinct=lookups.distinct,
         missing=sum(one.missing for one in facts),
         unseen=sum(one.unseen for one in facts),
         bad=sum(one.bad for one in facts),
         first_bad=[place for one in facts for place in one.first_bad][:OFFENDERS],
-        histogram=np.sum([one.histogram for one in facts], axis=0).tolist(),
+        histogram=lookups.histogram.tolist(),
     )
 
 

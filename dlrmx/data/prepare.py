@@ -18,6 +18,7 @@ from dlrmx.data.claims import Claims
 from dlrmx.data.faults import Tally
 from dlrmx.data.files import find_files
 from dlrmx.data.hashing import TEXT_HASH
+from dlrmx.data.hot_rows import with_hot_rows
 from dlrmx.data.manifest import VERSION, read_manifest, write_manifest
 from dlrmx.data.merge import Damaged, merge
 from dlrmx.data.output import look_afresh
@@ -136,6 +137,7 @@ def _prepare_synthetic(recipe: Recipe, identity: Identity, target: Path, report:
                 report("prepare", sum(writer.rows.values()), source.rows)
             _refuse_no_training_rows(writer.rows)
             writer.finish(identity, source.losses, row_facts(writer, Tally(), "fail"))
+        write_manifest(folder, with_hot_rows(folder, read_manifest(folder)))
         _publish(folder, target)
 
 
@@ -197,7 +199,7 @@ def _join(preparation: Preparation, folders: list[Path], target: Path) -> None:
             files = f"the {len(identity.sources)} file(s) of data.files"
             raise InputError(f"{identity.sources[0][0]}: no rows in {files}")
         _refuse_no_training_rows({name: split.rows for name, split in manifest.splits.items()})
-        write_manifest(folder, manifest)
+        write_manifest(folder, with_hot_rows(folder, manifest))
         _publish(folder, target)
 
 

@@ -8,11 +8,11 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, Layout, SplitFiles, met_file
+from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, Layout, SplitFiles, lookups_file
 from dlrmx.data.faults import Policy, Tally
 from dlrmx.data.hashing import TEXT_HASH
-from dlrmx.data.manifest import HISTOGRAM, FeatureFacts, Manifest, RowFacts, SplitFacts, write_manifest
-from dlrmx.data.met import Met
+from dlrmx.data.lookups import Lookups
+from dlrmx.data.manifest import FeatureFacts, Manifest, RowFacts, SplitFacts, write_manifest
 from dlrmx.data.order import ORDER
 from dlrmx.data.output import OutputFile
 from dlrmx.data.permute import PERMUTATION
@@ -125,10 +125,9 @@ class _Count:
     bags: int = 0
     ids: int = 0
     longest: int = 0
-    histogram: NDArray[np.int64] = field(default_factory=lambda: np.zeros(HISTOGRAM, dtype=np.int64))
 
     def __post_init__(self) -> None:
-        self.met = Met(self.feature.rows)
+        self.lookups = Lookups(self.feature.rows)
 
     def add(self, ids: NDArray[np.integer], num_bags: int, longest: int) -> None:
         rows = self.feature.rows
@@ -139,8 +138,7 @@ class _Count:
         self.bags += num_bags
         self.ids += len(wide)
         self.longest = max(self.longest, longest)
-        self.histogram += np.bincount(wide * HISTOGRAM // rows, minlength=HISTOGRAM)
-        self.met.add(wide)
+        self.lookups.add(wide)
 
     def facts(self, losses: Losses) -> FeatureFacts:
         feature = self.feature
@@ -152,13 +150,16 @@ class _Count:
             expand=feature.expand,
             mean_pooling=feature.expand * self.ids / self.bags if self.bags else 0.0,
             max_pooling=feature.expand * self.longest,
-            distinct=self.met.distinct,
+            distinct=self.lookups.distinct,
             missing=losses.missing,
             unseen=losses.unseen,
             overflow=losses.overflow,
             bad=losses.bad.count,
             first_bad=losses.bad.first,
-            histogram=self.histogram.tolist(),
+            histogram=self.lookups.histogram.tolist(),
+            top=[],
+            sampled=0,
+            hot=[],
         )
 
 
@@ -204,9 +205,9 @@ class DatasetWriter:
         self._open.close()
         files = [file for split in self._splits.values() for file in split.files]
         for number, count in enumerate(self._counts.values()):
-            files.append(OutputFile(self._folder / met_file(number)))
+            files.append(OutputFile(self._folder / lookups_file(number)))
             with closing(files[-1]):
-                files[-1].write_bytes(count.met.to_bytes())
+                files[-1].write_bytes(count.lookups.to_bytes())
         manifest = Manifest(
             fingerprint=identity.fingerprint,
             transform=identity.transform,
