@@ -19,7 +19,7 @@ from dlrmx.data.hashing import hash_bytes
 from dlrmx.data.key_ids import KeyCounter, KeyLookup, KeyVocabulary, PlainKeys, hash_keys
 from dlrmx.data.manifest import OFFENDERS
 from dlrmx.data.source import Extent, Piece, Told
-from dlrmx.data.splits import assign
+from dlrmx.data.splits import assign, by_place
 from dlrmx.data.vocabulary import OVERFLOW, missing_id, vocabulary_tables
 from dlrmx.data.writer import Losses, Part
 from dlrmx.errors import InputError
@@ -90,7 +90,6 @@ class CriteoSource:
         self.bad_rows, self.policy = Tally(), recipe.data.bad_rows
         if scored and self.policy == "skip":
             self.policy = "zero"
-        self.numbered = recipe.data.split.on is None
         self._vocabularies = vocabulary_tables(recipe)
         self.counted = bool(self._vocabularies)
 
@@ -170,6 +169,8 @@ class CriteoSource:
 
     def _splits(self, chunk: _Chunk) -> NDArray[np.uint8]:
         split, rows = self._data.split, len(chunk.lines.numbers)
+        if split.by != "hash":
+            return by_place(chunk.piece.cuts, chunk.first, rows)
         if split.on is None:
             return assign(np.arange(chunk.first, chunk.first + rows, dtype=np.uint64), split)
         return assign(hash_keys(hex_keys(chunk.lines, np.array([NAMES.index(split.on)])).values[:, 0]), split)

@@ -1,7 +1,7 @@
 """Prepares files piece by piece, on all cores: how many rows each has, what values there are, then the rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,10 +11,11 @@ from dlrmx.data.output import aside, sync
 from dlrmx.data.pool import run_tasks
 from dlrmx.data.share import Share
 from dlrmx.data.source import Extent, FileSource, Piece
+from dlrmx.data.splits import file_cuts, fraction_cuts
 from dlrmx.data.vocabulary_files import take_vocabularies
 from dlrmx.data.work import Kind, Task, WorkFolder, open_files
 from dlrmx.data.writer import Identity
-from dlrmx.recipe.schema import Recipe
+from dlrmx.recipe.schema import Recipe, Split
 
 Progress = Callable[[str, int, int | None], None]
 Numbered = dict[int, Piece]
@@ -65,12 +66,16 @@ def prepare_pieces(preparation: Preparation) -> list[Path]:
     source, work = open_files(preparation.recipe, preparation.identity), preparation.work
     pieces, first = dict(enumerate(source.pieces())), 0
     done: list[Path] = []
-    if preparation.earlier is not None and not source.counted:
+    split = preparation.recipe.data.split
+    # Rows added at the end change the split of earlier ones.
+    if preparation.earlier is not None and not source.counted and split.by != "fraction":
         manifest = read_manifest(preparation.earlier)
         known = {path for path, _, _ in manifest.sources}
         pieces = {number: piece for number, piece in pieces.items() if str(piece.path) not in known}
         done, first = [preparation.earlier], manifest.rows.read
     before, total = _survey(preparation, pieces, first)
+    if split.by != "hash":
+        pieces = _with_cuts(preparation, split, pieces, before)
     if source.counted:
         _count(preparation, source, pieces, before, total)
     _run(preparation, "rows", "prepare", pieces, before, total)
@@ -100,7 +105,7 @@ def _survey(preparation: Preparation, pieces: Numbered, first: int) -> tuple[dic
 
     Of one piece, nothing needs to be known beforehand.
     """
-    if len(pieces) == 1:
+    if len(pieces) == 1 and preparation.recipe.data.split.by == "hash":
         return dict.fromkeys(pieces, Extent(first)), None
     _run(preparation, "extent", "survey", pieces, {}, None)
     before, rows, lines = {}, first, 0
@@ -110,6 +115,21 @@ def _survey(preparation: Preparation, pieces: Numbered, first: int) -> tuple[dic
         before[number] = Extent(rows, lines)
         rows, lines = rows + extent.rows, lines + extent.lines
     return before, rows - first
+
+
+def _with_cuts(preparation: Preparation, split: Split, pieces: Numbered, before: dict[int, Extent]) -> Numbered:
+    """The pieces, each with where the splits of its rows begin. Raises InputError where a pattern names no file."""
+    rows = {number: preparation.work.extent(number).rows for number in pieces}
+    if split.by == "fraction":
+        cuts = fraction_cuts(sum(rows.values()), split)
+        return {number: replace(piece, cuts=cuts) for number, piece in pieces.items()}
+    first: dict[Path, int] = {}
+    count: dict[Path, int] = {}
+    for number, piece in pieces.items():
+        first.setdefault(piece.path, before[number].rows)
+        count[piece.path] = count.get(piece.path, 0) + rows[number]
+    by_file = {path: file_cuts(str(path), first[path], count[path], split) for path in first}
+    return {number: replace(piece, cuts=by_file[piece.path]) for number, piece in pieces.items()}
 
 
 def _count(

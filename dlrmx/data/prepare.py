@@ -26,7 +26,7 @@ from dlrmx.data.permute import PERMUTATION
 from dlrmx.data.pieces import Preparation, Telling, prepare_pieces
 from dlrmx.data.pool import WorkerLost
 from dlrmx.data.source import Unreadable
-from dlrmx.data.splits import SPLIT_HASH
+from dlrmx.data.splits import SPLIT_HASH, check_files
 from dlrmx.data.vocabulary_files import keep_vocabularies
 from dlrmx.data.work import WorkFolder
 from dlrmx.data.writer import DatasetWriter, Identity, row_facts
@@ -78,6 +78,8 @@ def _digest(value: Any) -> str:
 
 def _source_files(data: Tabular | Criteo) -> list[list[str | int]]:
     stats = [(path, path.stat()) for path in find_files(data)]
+    if data.split.by == "files":
+        check_files([str(path) for path, _ in stats], data.split)
     return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
 

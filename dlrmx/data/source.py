@@ -7,6 +7,7 @@ from typing import Protocol
 
 from dlrmx.data.columns import Layout
 from dlrmx.data.faults import Policy, Tally
+from dlrmx.data.splits import Cuts
 from dlrmx.data.writer import Losses, Part
 from dlrmx.errors import InputError
 
@@ -20,11 +21,15 @@ class Unreadable(InputError):
 
 @dataclass(frozen=True)
 class Piece:
-    """The rows of a file whose lines begin in [begin, end); end None: to the last one."""
+    """The rows of a file whose lines begin in [begin, end); end None: to the last one.
+
+    `cuts`: where rows are split by their place, that of the piece's rows (see splits.py); else nothing.
+    """
 
     path: Path
     begin: int = 0
     end: int | None = None
+    cuts: Cuts = ()
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,13 @@ class FileSource(Protocol):
 
     `losses` and `bad_rows` are those of the pieces that `parts` has read.
 
-    `numbered`: a row's split depends on how many rows are before it. `counted`: there are vocabularies.
+    `counted`: there are vocabularies.
     """
 
     layout: Layout
     losses: dict[str, Losses]
     bad_rows: Tally
     policy: Policy
-    numbered: bool
     counted: bool
 
     def pieces(self) -> list[Piece]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, layout_of
 from dlrmx.data.hashing import key_of_text, mix_key
 from dlrmx.data.permute import permute_ids
-from dlrmx.data.splits import assign
+from dlrmx.data.splits import assign, by_place, fraction_cuts
 from dlrmx.data.teacher import DenseTeacher, IdEffects, bag_scale
 from dlrmx.data.writer import Losses, Part
 from dlrmx.data.zipf import Zipf
@@ -121,7 +121,10 @@ class SyntheticSource:
                 bags.append(ids.bags)
         labels, entropy = _label(generator, logits)
         together = np.stack(one_hot, axis=1) if one_hot else np.zeros((rows, 0), dtype=np.int32)
-        splits = assign(np.arange(first, first + rows, dtype=np.uint64), self._data.split)
+        if self._data.split.by == "fraction":
+            splits = by_place(fraction_cuts(self._data.rows, self._data.split), first, rows)
+        else:
+            splits = assign(np.arange(first, first + rows, dtype=np.uint64), self._data.split)
         return Part(Columns(labels, dense, together, tuple(bags)), splits, entropy)
 
 

@@ -19,7 +19,7 @@ from dlrmx.data.hashing import hash_texts
 from dlrmx.data.manifest import OFFENDERS
 from dlrmx.data.numbers import NumberLookup
 from dlrmx.data.source import Extent, Piece, Told
-from dlrmx.data.splits import assign
+from dlrmx.data.splits import Cuts, assign, by_place
 from dlrmx.data.tables import Place, Table, missing_columns
 from dlrmx.data.vocabulary import (
     OVERFLOW,
@@ -39,12 +39,13 @@ from dlrmx.recipe.schema import Feature, Recipe, Tabular
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Some rows of one file, and the number of rows of all files before them."""
+    """Some rows of one file, the number of rows of all files before them, and where splits begin."""
 
     batch: pa.RecordBatch
     place: Place
     faults: Faults
     first: int
+    cuts: Cuts
 
     def column(self, name: str) -> Column:
         column = Column(name, self.batch.column(name), self.place, self.faults)
@@ -88,7 +89,6 @@ class TabularSource:
         self.bad_rows, self.policy = Tally(), recipe.data.bad_rows
         if scored and self.policy == "skip":
             self.policy = "zero"
-        self.numbered = recipe.data.split.on is None
         self._vocabularies = vocabulary_tables(recipe)
         self.counted = bool(self._vocabularies)
 
@@ -145,11 +145,13 @@ class TabularSource:
     def _chunks(self, piece: Piece, before: Extent, columns: list[str]) -> Iterator[_Chunk]:
         first = before.rows
         for batch, place, faults in self._table(piece).batches(columns, self.policy):
-            yield _Chunk(batch, place, faults, first)
+            yield _Chunk(batch, place, faults, first, piece.cuts)
             first += batch.num_rows
 
     def _splits(self, chunk: _Chunk) -> NDArray[np.uint8]:
         split = self._data.split
+        if split.by != "hash":
+            return by_place(chunk.cuts, chunk.first, chunk.batch.num_rows)
         if split.on is None:
             return assign(np.arange(chunk.first, chunk.first + chunk.batch.num_rows, dtype=np.uint64), split)
         return assign(hash_texts(fields.texts_of(chunk.column(split.on))), split)

@@ -44,7 +44,8 @@ class Task:
     @classmethod
     def from_json(cls, text: str) -> "Task":
         raw: dict[str, Any] = json.loads(text)
-        piece = Piece(**{**raw["piece"], "path": Path(raw["piece"]["path"])})
+        cuts = tuple((row, split) for row, split in raw["piece"]["cuts"])
+        piece = Piece(**{**raw["piece"], "path": Path(raw["piece"]["path"]), "cuts": cuts})
         return cls(raw["kind"], raw["number"], piece, Extent(**raw["before"]))
 
 

@@ -37,9 +37,11 @@ def notes(recipe: Recipe) -> list[str]:
     if not recipe.dense:
         found.append("no dense columns: the bottom MLP is skipped")
     if recipe.optimizer.sparse.kind == "rowwise_adagrad":
-        sliced = [name for name, table in recipe.sharding.tables.items() if "column_wise" in table.types]
+        sliced = [
+            name for name, table in recipe.sharding.tables.items() if {"column_wise", "grid"} & set(table.types or ())
+        ]
         if sliced:
-            what = "column_wise with rowwise_adagrad is a different optimizer, each slice keeping sums of its own"
+            what = "column slices with rowwise_adagrad are a different optimizer, each slice keeping sums of its own"
             found.append(f"{what} ({', '.join(sliced)})")
     schedule, stop = recipe.optimizer.schedule, recipe.train.stop
     if isinstance(schedule, WarmupHoldDecay) and isinstance(stop, Steps) and schedule.warmup >= stop.steps:
@@ -101,22 +103,27 @@ def _used(recipe: Recipe) -> dict[str, Table]:
 
 def _splits_leave_rows(recipe: Recipe) -> Iterator[Problem]:
     split = recipe.data.split
-    if split.validation + split.test >= 1:
+    if split.by != "files" and split.fraction("validation") + split.fraction("test") >= 1:
         what = f"validation {split.validation} + test {split.test} leave no rows to train on"
         yield Problem(what, key="data.split", hint="their sum must be less than 1")
 
 
 def _evaluated_splits_have_rows(recipe: Recipe) -> Iterator[Problem]:
     split, evaluate = recipe.data.split, recipe.train.evaluate
-    fractions = {"validation": split.validation, "test": split.test}
-    if evaluate.every is not None and fractions[evaluate.on] == 0:
+    empty = {name for name, share in (("validation", split.validation), ("test", split.test)) if not share}
+    if evaluate.every is not None and evaluate.on in empty:
         what = f"evaluates on {evaluate.on}, but data.split.{evaluate.on} is 0"
         yield Problem(what, key="train.evaluate.on", hint="evaluate on the other split, or give this one rows")
-    if evaluate.at_end is not None and fractions[evaluate.at_end] == 0:
+    if evaluate.at_end is not None and evaluate.at_end in empty:
         what = f"evaluates on {evaluate.at_end}, but data.split.{evaluate.at_end} is 0"
         yield Problem(
             what, key="train.evaluate.at_end", hint="write at_end: null for no evaluation, or give the split rows"
         )
+
+
+def _synthetic_rows_are_in_no_file(recipe: Recipe) -> Iterator[Problem]:
+    if isinstance(recipe.data, Synthetic) and recipe.data.split.by == "files":
+        yield Problem("synthetic data has no files to split by", key="data.split.by", hint="use hash or fraction")
 
 
 def _pooling_names_features(recipe: Recipe) -> Iterator[Problem]:
@@ -139,9 +146,9 @@ def _pooling_fits(recipe: Recipe) -> Iterator[Problem]:
 
 def _an_epoch_has_a_step(recipe: Recipe) -> Iterator[Problem]:
     data = recipe.data
-    if not isinstance(data, Synthetic) or data.tail == "keep":
+    if not isinstance(data, Synthetic) or data.tail == "keep" or data.split.by == "files":
         return
-    expected_rows = data.rows * (1 - data.split.validation - data.split.test)
+    expected_rows = data.rows * (1 - data.split.fraction("validation") - data.split.fraction("test"))
     if recipe.train.batch > expected_rows:
         train = f"the training split's {expected_rows:.0f}"
         what = f"{recipe.train.batch} rows are more than {train}, so `tail: drop` leaves none"
@@ -231,10 +238,11 @@ def _slices_fit(recipe: Recipe) -> Iterator[Problem]:
         if table is None:
             continue
         most = table.dim // 4
-        if sharding.types == ["column_wise"] and most < 2:
-            what = f"column_wise needs a dim of at least 8, table {name} has {table.dim}"
+        types = set(sharding.types or ())
+        if types and types <= {"column_wise", "grid"} and most < 2:
+            what = f"column slices need a dim of at least 8, table {name} has {table.dim}"
             yield Problem(what, key=f"sharding.tables.{name}.types")
-        elif "column_wise" in sharding.types and sharding.slices is not None and sharding.slices > most:
+        elif types & {"column_wise", "grid"} and sharding.slices is not None and sharding.slices > most:
             what = f"dim {table.dim} has at most {most} slices of 4 columns, not {sharding.slices}"
             yield Problem(what, key=f"sharding.tables.{name}.slices")
 
@@ -262,6 +270,7 @@ RULES = (
     Rule(("model", "dense", "features", "tables"), _widths_fit),
     Rule(("data",), _splits_leave_rows),
     Rule(("data", "train"), _evaluated_splits_have_rows),
+    Rule(("data",), _synthetic_rows_are_in_no_file),
     Rule(("data", "features"), _pooling_names_features),
     Rule(("data",), _pooling_fits),
     Rule(("data", "train"), _an_epoch_has_a_step),

@@ -66,13 +66,54 @@ Width = Annotated[int, Field(ge=1)]
 # ---------------------------------------------------------------------------------------- data
 
 
-class Split(Settings):
-    """Which rows validate and test: a hash of the row number (or of a column) decides."""
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+FractionOrFiles = Annotated[
+    Annotated[Fraction, Tag("fraction")] | Annotated[list[str], Tag("files")],
+    Discriminator(lambda value: "files" if isinstance(value, list) else "fraction"),
+]
 
-    by: Literal["hash"] = setting("how rows are assigned", "hash")
+
+class Split(Settings):
+    """Which rows validate and test; all others train. A split that a hash makes stays as it is when rows are added."""
+
+    by: Literal["hash", "fraction", "files"] = setting(
+        "a hash of the row's number (or of a column) decides; or the last rows are held out, in stored order; or files",
+        "hash",
+    )
     on: str | None = setting("column whose value is hashed, so that no value is in two splits; default: the row", None)
-    validation: float = setting("fraction of rows for validation", 0.05, ge=0, lt=1)
-    test: float = setting("fraction of rows for test", 0.05, ge=0, lt=1)
+    validation: FractionOrFiles = setting(
+        "fraction of the rows; by files: globs, matched against the end of each path of data.files", 0.05
+    )
+    test: FractionOrFiles = setting("as validation; a file that both name is halved", 0.05)
+    first: Literal["validation", "test"] = setting(
+        "which of the two comes first: in the last rows (fraction), in a file that both name (files)", "validation"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_files_by_default(cls, raw: Any) -> Any:
+        by_files = isinstance(raw, dict) and raw.get("by") == "files"
+        return {"validation": [], "test": [], **raw} if by_files else raw
+
+    @model_validator(mode="after")
+    def _shares_are_of_their_kind(self) -> "Split":
+        for name in ("validation", "test"):
+            if isinstance(getattr(self, name), list) != (self.by == "files"):
+                wanted = "a list of files" if self.by == "files" else "a fraction of the rows"
+                raise ValueError(f"by {self.by}, so `{name}` must be {wanted}")
+        return self
+
+    def fraction(self, name: Literal["validation", "test"]) -> float:
+        """The fraction of the rows for a split, by hash or fraction."""
+        share = getattr(self, name)
+        assert isinstance(share, float | int), f"data.split.{name}: {share} where the split is by {self.by}"
+        return float(share)
+
+    def files(self, name: Literal["validation", "test"]) -> list[str]:
+        """The patterns for a split, by files."""
+        share = getattr(self, name)
+        assert isinstance(share, list), f"data.split.{name}: {share} where the split is by files"
+        return share
 
 
 class Pooling(Settings):
@@ -332,9 +373,29 @@ ShardingType = Literal["table_wise", "row_wise", "column_wise", "data_parallel",
 class TableSharding(Settings):
     """What the planner may do with one table."""
 
-    types: list[ShardingType] = setting("sharding types to choose from", resume="free", min_length=1)
+    types: list[ShardingType] | None = setting(
+        "sharding types to choose from; default: all but those that cut columns, where row sums would be split",
+        None,
+        resume="free",
+        min_length=1,
+    )
     slices: int | None = setting(
-        "column slices of column_wise; default: one per rank, where the dim allows", None, resume="free", ge=2
+        "column slices of column_wise and grid; default: as many as pay", None, resume="free", ge=2
+    )
+    route: Literal["flat", "by_node"] | None = setting(
+        "sums of rows on several ranks go straight to the sample's owner, or are added inside each node first; "
+        "default: what is faster",
+        None,
+        resume="free",
+    )
+    tier: Literal["hbm", "uvm_caching", "uvm"] | None = setting(
+        "memory: the device's, the host's with the busiest rows cached on the device, or the host's; "
+        "default: the device's, the host's where it does not suffice",
+        None,
+        resume="free",
+    )
+    cache_ratio: float | None = setting(
+        "part of the rows that uvm_caching keeps on the device; default: what pays", None, resume="free", gt=0, le=1
     )
 
 
@@ -343,6 +404,12 @@ class Sharding(Settings):
 
     plan: str = setting("auto, or the path of a plan file (it begins at the recipe's folder)", "auto", resume="free")
     tables: dict[str, TableSharding] = setting("constraints by table", {}, resume="free")
+    split_sums: bool = setting(
+        "tables may be cut by columns though row-wise AdaGrad then keeps a sum of its own for each slice, "
+        "which is another optimizer",
+        False,
+        resume="free",
+    )
     reserve: float = setting("fraction of each rank's memory kept free", 0.15, resume="free", ge=0, lt=1)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from dlrmx.errors import Problem
-from dlrmx.recipe.schema import Criteo, Feature, Recipe, Settings, Synthetic, Tabular, WarmupHoldDecay
+from dlrmx.recipe.schema import Criteo, Feature, Recipe, Settings, Synthetic, TableSharding, Tabular, WarmupHoldDecay
 
 _REMOVE = "take it out"
 _NUMBERS = {"modulo", "identity"}
@@ -61,6 +61,15 @@ def _synthetic_data(recipe: Recipe) -> Iterator[Problem]:
         for setting in ("transform", "missing"):
             if _changed(dense, setting):
                 yield _unread(f"dense.{name}.{setting}", why)
+
+
+def _split(recipe: Recipe) -> Iterator[Problem]:
+    split = recipe.data.split
+    if split.by != "hash" and split.on is not None and not isinstance(recipe.data, Synthetic):
+        yield _unread("data.split.on", f"rows are split by {split.by}", "use `by: hash`, or take it out")
+    if split.first != "validation" and (split.by == "hash" or not (split.validation and split.test)):
+        why = "a hash decides" if split.by == "hash" else "there is only one of the two"
+        yield _unread("data.split.first", why)
 
 
 def _features(recipe: Recipe) -> Iterator[Problem]:
@@ -132,15 +141,31 @@ def _checkpoints(recipe: Recipe) -> Iterator[Problem]:
             yield _unread(f"checkpoint.{setting}", "checkpoint.save is false")
 
 
+def _unread_constraints(key: str, table: TableSharding) -> Iterator[Problem]:
+    """Constraints of one table that its other constraints leave nothing to say."""
+    types = table.types or ["row_wise"]
+    named = f"its types are {', '.join(types)}" if table.types else "no types are named"
+    if table == TableSharding():
+        yield _unread(key, "it constrains nothing")
+    if table.slices is not None and not {"column_wise", "grid"} & set(types):
+        yield _unread(f"{key}.slices", named, "add column_wise or grid to the types, or take it out")
+    if table.route is not None and not {"row_wise", "table_row_wise", "grid"} & set(types):
+        yield _unread(f"{key}.route", named, "add a type that cuts rows, or take it out")
+    if table.tier not in (None, "hbm") and types == ["data_parallel"]:
+        yield _unread(f"{key}.tier", "replicas lie in device memory", "allow another type, or take it out")
+    if table.cache_ratio is not None and table.tier != "uvm_caching":
+        yield _unread(f"{key}.cache_ratio", "its tier is not uvm_caching", "add tier: uvm_caching, or take it out")
+
+
 def _sharding(recipe: Recipe) -> Iterator[Problem]:
     sharding = recipe.sharding
     for name, table in sharding.tables.items():
-        if table.slices is not None and "column_wise" not in table.types:
-            why = f"column_wise is not among its types ({', '.join(table.types)})"
-            yield _unread(f"sharding.tables.{name}.slices", why, "add column_wise to the types, or take it out")
+        yield from _unread_constraints(f"sharding.tables.{name}", table)
+    if sharding.split_sums and recipe.optimizer.sparse.kind != "rowwise_adagrad":
+        yield _unread("sharding.split_sums", f"{recipe.optimizer.sparse.kind} keeps no row sums")
     if sharding.plan == "auto":
         return
-    for setting in ("tables", "reserve"):
+    for setting in ("tables", "reserve", "split_sums"):
         if _changed(sharding, setting):
             yield _unread(
                 f"sharding.{setting}", "the plan file says where each table goes", f"{_REMOVE}, or use `plan: auto`"
@@ -151,6 +176,7 @@ UNREAD: tuple[tuple[tuple[str, ...], Callable[[Recipe], Iterator[Problem]]], ...
     (("optimizer",), _optimizers),
     (("dense",), _dense_columns),
     (("data", "dense"), _synthetic_data),
+    (("data",), _split),
     (("data", "features", "defaults"), _features),
     (("data", "features", "tables"), _tables),
     (("train",), _evaluation),

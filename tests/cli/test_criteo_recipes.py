@@ -23,10 +23,11 @@ def test_check_and_plan_need_no_data(name: str, dlrmx: Dlrmx) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_small_copy_trains(name: str, dlrmx: Dlrmx, tmp_path: Path) -> None:
-    path = write(tmp_path / "day_0", *random_rows(2000))
+    rows = random_rows(2000)
+    files = [write(tmp_path / "day_0", *rows[:1500]), write(tmp_path / "day_23", *rows[1500:])]
     recipe = load_recipe(dlrmx_recipes.shipped()[name]).recipe
     settings = [f"tables.{table}.rows=60" for table in recipe.tables]
-    settings += [f"data.files=[{path}]", "train.batch=128", "train.evaluate.every={steps: 5}", "cluster.memory_gib=4"]
+    settings += [f"data.files=[{files[0]}, {files[1]}]", "train.batch=128", "train.evaluate.every={steps: 5}", "cluster.memory_gib=4"]
     done = dlrmx("train", name, *(word for setting in settings for word in ("-s", setting)), "--name", "small")
     assert done.exit_code == 0, done.output
     status = json.loads(dlrmx("status", "small", "--json").stdout)

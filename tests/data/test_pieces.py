@@ -1,5 +1,6 @@
 """Piece by piece: the same bytes whole, in files, cut anywhere, killed and restarted, added later."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -108,6 +109,53 @@ def test_files_added_later(split: dict[str, Any], tmp_path: Path) -> None:
     once = prepare(made(*files, features=features, split=split), tmp_path / "b")
     assert content(later) == content(once)
     assert read_manifest(later) == read_manifest(once)
+
+
+BY_PLACE = {
+    "fraction": {"by": "fraction", "validation": 0.25, "test": 0.5},
+    "files": {"by": "files", "validation": ["day_1", "day_2"], "test": ["day_2"], "first": "test"},
+}
+
+
+@pytest.mark.parametrize("by", BY_PLACE)
+def test_rows_split_by_place(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of each split, held to the lines themselves; however the files are cut, and added later or not."""
+    files = in_files(tmp_path)
+    features: dict[str, Any] = {"C1": {}}
+    rows = [line.split(b"\t") for line in LINES]
+    wanted = {
+        "fraction": {"train": rows[:300], "validation": rows[300:600], "test": rows[600:]},
+        "files": {"train": rows[:500], "validation": [*rows[500:501], *rows[851:]], "test": rows[501:851]},
+    }[by]
+    recipe = made(*files, features=features, split=BY_PLACE[by])
+    once = prepare(recipe, tmp_path / "b")
+    for split, lines in wanted.items():
+        good = [line for line in lines if line[0] != b"2"]
+        assert whole(once, split).labels.tolist() == [float(line[0]) for line in good], split
+        dense = [math.log1p(max(int(line[3] or 0), 0)) for line in good]
+        assert whole(once, split).dense[:, 2] == pytest.approx(dense), split
+    monkeypatch.setattr(module, "PIECE_BYTES", 9000)
+    prepare(made(*files[:2], features=features, split={"by": "fraction"}), tmp_path / "a")
+    later = prepare(recipe, tmp_path / "a")
+    assert content(later) == content(once)
+    assert read_manifest(later) == read_manifest(once)
+
+
+def test_files_added_later_keep_a_split_by_files(tmp_path: Path) -> None:
+    files = in_files(tmp_path)
+    split = {"by": "files", "validation": ["day_1"]}
+    features: dict[str, Any] = {"C1": {}}
+    prepare(made(*files[:2], features=features, split=split), tmp_path / "a")
+    asked: list[int] = []
+    later = prepare(
+        made(*files, features=features, split=split),
+        tmp_path / "a",
+        progress=lambda what, done, total: asked.append(done),
+    )
+    assert max(asked) <= 1200 - 501
+    once = prepare(made(*files, features=features, split=split), tmp_path / "b")
+    assert content(later) == content(once)
+    assert read_manifest(later).splits["validation"].rows == 1
 
 
 def test_a_vocabulary_of_more_files_is_another_one(tmp_path: Path) -> None:

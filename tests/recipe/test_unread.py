@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+NO_TEST = ["train.evaluate.at_end=null"]
 SYNTHETIC = [
     (["optimizer.dense={kind: sgd, lr: 1, eps: 1e-4}"], "optimizer.dense.eps"),
     (["optimizer.dense.weight_decay=0.1"], "optimizer.dense.weight_decay"),
@@ -17,6 +18,8 @@ SYNTHETIC = [
     (["dense.price.missing=1"], "dense.price.missing"),
     (["dense={}", "data.teacher={dense: 1}"], "data.teacher.dense"),
     (["data.split.on=user"], "data.split.on"),
+    (["data.split.first=test"], "data.split.first"),
+    (["data.split={by: fraction, validation: 0.1, test: 0, first: test}", *NO_TEST], "data.split.first"),
     (["features.item.column=x"], "features.item.column"),
     (["features.item.ids=vocabulary"], "features.item.ids"),
     (["features.item.min_count=2"], "features.item.min_count"),
@@ -47,6 +50,7 @@ def test_on_synthetic_data(problems: Any, overrides: list[str], key: str) -> Non
         (["defaults.feature={}", "features.user={min_count: 2}"], "features.user.min_count"),
         (["features.user.max_ids=3"], "features.user.max_ids"),
         (["tables.user.bad_ids=clamp"], "tables.user.bad_ids"),
+        (["data.split={by: fraction, on: user}"], "data.split.on"),
         (["features.user.expand=2"], "features.user.expand"),
         (["data.format=tsv", "data.files=[x]", "features.user.max_ids=3"], "features.user.max_ids"),
     ],
