@@ -105,6 +105,8 @@ launch/: from a plan to running workers. torchx is imported here alone.
     launch/job.py             what a job was asked to do; travels in one environment variable
     launch/app.py             the torchx AppDef of a job
     launch/local.py           the torchx scheduler of this machine
+    launch/kubernetes.py      the torchx scheduler of Kubernetes clusters
+    launch/kube_phases.py     what a Kubernetes job is doing, and why it waits or failed
     launch/manifest.py        a job as Kubernetes objects
     launch/manifest_yaml.py   Kubernetes objects as YAML
     launch/strategic_merge.py lays a patch over a pod, as kubectl does

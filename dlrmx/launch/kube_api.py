@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from yaml import YAMLError
+
 from dlrmx.errors import ClusterError
 from dlrmx.launch.kube_errors import Refused, refusal
 
@@ -122,7 +124,7 @@ def connect(context: str | None, namespace: str | None) -> KubeApi:
     configuration = Configuration()
     try:
         found = _load(configuration, context)
-    except (ConfigException, OSError, ValueError) as error:
+    except (ConfigException, OSError, YAMLError) as error:
         where = os.environ.get("KUBECONFIG") or "~/.kube/config"
         hint = "KUBECONFIG names the file; `kubectl config get-contexts` lists contexts, cluster.context names one"
         raise ClusterError(f"no Kubernetes cluster can be told from {where}: {error}", hint=hint) from error

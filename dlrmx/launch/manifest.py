@@ -3,11 +3,14 @@
 import hashlib
 import math
 import re
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, unquote
 
 from torchx.specs import AppDef, Role
 
-from dlrmx.launch.place import RENDEZVOUS_VARIABLE, START_VARIABLE
+from dlrmx.launch.app import ROLE
+from dlrmx.launch.place import APP_VARIABLE, RENDEZVOUS_VARIABLE, START_VARIABLE
 from dlrmx.launch.strategic_merge import strategic_merge
 from dlrmx.recipe.kubernetes import SHM, volume_of_root
 from dlrmx.recipe.pods import CONTAINER, Toleration, Volume
@@ -28,6 +31,31 @@ BEGIN_AGAIN = (75, 137)
 RESTARTS = 1_000
 # Beyond the grace: for the agent to see that its workers are gone, and for the node process to write it down.
 AFTER_GRACE_S = 30
+# The node process was asked to stop, not by its scheduler, and has saved: the job ends, and can be resumed.
+STOPPED_FOR_GOOD = 76
+
+
+@dataclass(frozen=True)
+class App:
+    """A job, wherever it is asked about. context, namespace: None for the kubeconfig's."""
+
+    kind: str
+    context: str | None
+    namespace: str | None
+    name: str
+
+    @property
+    def id(self) -> str:
+        return ":".join(quote(part or "", safe="") for part in (self.kind, self.context, self.namespace, self.name))
+
+    @classmethod
+    def from_id(cls, app_id: str) -> "App":
+        kind, context, namespace, name = (unquote(part) for part in app_id.split(":"))
+        return cls(kind, context or None, namespace or None, name)
+
+    @classmethod
+    def of_run(cls, run: str, profile: KubernetesProfile) -> "App":
+        return cls(profile.kind, profile.context, profile.namespace, job_name(run, ROLE))
 
 
 def objects(app: AppDef, profile: KubernetesProfile) -> list[Object]:
@@ -76,6 +104,7 @@ def _volcano_job(name: str, run: str, role: Role, profile: KubernetesProfile) ->
         "policies": [
             {"event": "PodEvicted", "action": "RestartJob"},
             *({"exitCode": code, "action": "RestartJob"} for code in BEGIN_AGAIN),
+            {"exitCode": STOPPED_FOR_GOOD, "action": "AbortJob"},
             {"event": "PodFailed", "action": "TerminateJob"},
         ],
         "tasks": [
@@ -143,11 +172,17 @@ def _pod(name: str, run: str, role: Role, profile: KubernetesProfile, env: list[
         # `args`, so that the image's entrypoint, an init, stays the first process.
         "args": [_literally(word) for word in (role.entrypoint, *role.args)],
         "env": [
-            *({"name": key, "value": _literally(value)} for key, value in role.env.items()),
+            # torchx adds variables of its own, which say nothing to us.
+            *(
+                {"name": key, "value": _literally(value)}
+                for key, value in role.env.items()
+                if not key.startswith("TORCHX_")
+            ),
             *(
                 {"name": key, "valueFrom": {"secretKeyRef": {"name": entry.secret, "key": entry.key}}}
                 for key, entry in profile.secret_env.items()
             ),
+            {"name": APP_VARIABLE, "value": App.of_run(run, profile).id},
             *env,
         ],
         "ports": [{"name": "rendezvous", "containerPort": profile.port}],

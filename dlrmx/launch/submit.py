@@ -4,46 +4,62 @@ import os
 import signal
 import socket
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torchx.runner import Runner
 
+from dlrmx.errors import InputError
 from dlrmx.launch.app import app_def
 from dlrmx.launch.job import JobSpec
-from dlrmx.launch.local import app_id_of, local_scheduler
+from dlrmx.launch.local import local_scheduler
+from dlrmx.launch.remote import RemoteJob, job_of
 from dlrmx.recipe.profiles import Profile
-from dlrmx.runs.claim import hold, stop_run
+from dlrmx.runs.claim import hold, is_live, stop_run
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.registry import register
-from dlrmx.runs.run_file import read_run, update_run
+from dlrmx.runs.run_file import update_run
 
 KILL_PATIENCE_S = 5.0
 
 
-@dataclass(frozen=True)
-class Handle:
-    """A submitted job. process: the node process, where it is a child of ours."""
+class Handle(Protocol):
+    """A submitted job. words: why it waits or how it failed, as its scheduler says."""
 
     run: RunPaths
     app: str
-    process: subprocess.Popen[bytes] | None
+    remote: bool
+    words: str
 
     def poll(self) -> int | None:
         """Exit code of the job: 0 done, 75 stopped and saved, 1 failed, 2 bad input, 130 killed; None while it runs."""
-        return None if self.process is None else self.process.poll()
 
     def stop(self) -> None:
         """Ask the job to save and stop; `poll` tells when it has."""
-        if self.process is None:
-            cancel(self.run)
-        elif self.process.poll() is None:
+
+
+@dataclass
+class LocalJob:
+    """A job on this machine. process: the node process, a child of ours."""
+
+    run: RunPaths
+    app: str
+    process: subprocess.Popen[bytes]
+    remote: bool = False
+    words: str = ""
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the job now, without saving. Only for a child of ours."""
-        assert self.process is not None
+        """End the job now, without saving."""
         if self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGQUIT)
@@ -54,21 +70,34 @@ class Handle:
             self.process.wait()
 
 
-def submit(spec: JobSpec, profile: Profile, *, attached: bool) -> Handle:
-    """Start the job of a run that exists. Attached: it is asked to stop when this process dies.
+def submit(spec: JobSpec, profile: Profile, *, attached: bool) -> LocalJob | RemoteJob:
+    """Start the job of a run that exists. Attached: one of this machine is asked to stop when this process dies.
 
-    Raises UnknownRun where there is no such run, InputError where it is running already.
+    Raises UnknownRun where there is no such run, InputError where it is running already, ClusterError where the
+    cluster cannot be reached or refuses.
     """
     run = RunPaths(Path(spec.root) / spec.run)
-    read_run(run)
+    _refuse_queued(run)
     with hold(run):
-        update_run(run, state="created", exit_code=None, reason="")
+        update_run(run, state="created", exit_code=None, reason="", job=None)
     register(run)
     with _runner() as runner:
-        info = _dry_run(runner, spec, profile, attached)
-        app = runner.schedule(info)
         scheduler = runner._scheduler(profile.scheduler)
-        return Handle(run, app, scheduler.processes.get(app_id_of(run)))
+        app = scheduler.schedule(_dry_run(runner, spec, profile, attached))
+    if profile.scheduler == "local":
+        return LocalJob(run, app, scheduler.processes[app])
+    with suppress(InputError), hold(run):  # it may run already, and has written the same
+        update_run(run, job={"scheduler": profile.scheduler, "app": app})
+    return RemoteJob(run, app, scheduler)
+
+
+def attach(run: RunPaths) -> RemoteJob | None:
+    """The job of a cluster that the run was last submitted as, from any shell; None for a run of this machine."""
+    job = job_of(run)
+    if job is None:
+        return None
+    with _runner() as runner:
+        return RemoteJob(run, job["app"], runner._scheduler(job["scheduler"]))
 
 
 def dry_run_text(spec: JobSpec, profile: Profile) -> str:
@@ -78,8 +107,23 @@ def dry_run_text(spec: JobSpec, profile: Profile) -> str:
 
 
 def cancel(run: RunPaths) -> None:
-    """Ask a run to save and stop. Raises InputError where it is not running."""
-    stop_run(run, by=f"dlrmx cancel (pid {os.getpid()} on {socket.gethostname()})")
+    """Ask a run to save and stop; a job that still waits for its nodes is taken back.
+
+    Raises InputError where it does neither, ClusterError where the cluster cannot be reached.
+    """
+    job = None if is_live(run) else attach(run)
+    if job is not None and job.poll() is None:
+        job.stop()
+    else:
+        stop_run(run, by=f"dlrmx cancel (pid {os.getpid()} on {socket.gethostname()})")
+
+
+def _refuse_queued(run: RunPaths) -> None:
+    """A run whose job waits for its nodes would be driven by two jobs."""
+    job = None if is_live(run) else attach(run)
+    if job is not None and job.poll() is None and job.known:
+        hint = f"`dlrmx watch {run.name}` follows it, `dlrmx cancel {run.name}` takes it back"
+        raise InputError(f"job {job.app} of run {run.name} is in the queue already: {job.words}", hint=hint)
 
 
 def _runner() -> Runner:
@@ -87,11 +131,27 @@ def _runner() -> Runner:
     # that TORCHXCONFIG names may be gone.
     for name in [name for name in os.environ if name.startswith("TORCHX")]:
         del os.environ[name]
-    return Runner("dlrmx", {"local": local_scheduler})
+    return Runner("dlrmx", {name: partial(_scheduler, name) for name in ("local", "slurm", "kubernetes")})
+
+
+def _scheduler(name: str, session_name: str, **settings: object) -> Any:
+    """A factory that imports what its scheduler needs only when it is asked for."""
+    match name:
+        case "slurm":
+            from dlrmx.launch.slurm import slurm_scheduler
+
+            return slurm_scheduler(session_name, **settings)
+        case "kubernetes":
+            from dlrmx.launch.kubernetes import kubernetes_scheduler
+
+            return kubernetes_scheduler(session_name, **settings)
+        case _:
+            return local_scheduler(session_name, **settings)
 
 
 def _dry_run(runner: Runner, spec: JobSpec, profile: Profile, attached: bool) -> Any:
-    return runner.dryrun(app_def(_stamped(spec), profile), profile.scheduler, {"attached": attached})
+    settings = {"attached": attached} if profile.scheduler == "local" else {}
+    return runner.dryrun(app_def(_stamped(spec), profile), profile.scheduler, settings)
 
 
 def _stamped(spec: JobSpec) -> JobSpec:

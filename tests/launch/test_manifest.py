@@ -142,6 +142,7 @@ def test_k6_a_failed_pod_ends_the_job_and_a_saved_one_begins_it_again() -> None:
     assert policies[-1] == {"event": "PodFailed", "action": "TerminateJob"}, "after the exit codes: the first counts"
     assert {"event": "PodEvicted", "action": "RestartJob"} in policies[:-1]
     assert {"exitCode": 75, "action": "RestartJob"} in policies[:-1]
+    assert {"exitCode": 76, "action": "AbortJob"} in policies[:-1]
     rules = made(kind="job")[1]["spec"]["podFailurePolicy"]["rules"]
     codes = {rule["action"]: rule["onExitCodes"] for rule in rules if "onExitCodes" in rule}
     assert codes["Ignore"]["values"] == codes["FailJob"]["values"] == [75, 137]
