@@ -115,10 +115,7 @@ def prepare(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(target.parent)
-        if isinstance(recipe.data, Synthetic):
-            _prepare_synthetic(recipe, identity, target, progress or _silent)
-        else:
-            _prepare_files(recipe, identity, target, progress or _silent, Fraction(node, nodes))
+        _prepare(recipe, identity, target, progress or _silent, Fraction(node, nodes))
     except OSError as error:
         if not _is_there(target):
             raise _cannot_write(target, error) from None
@@ -128,46 +125,54 @@ def prepare(
     return target
 
 
-def _prepare_synthetic(recipe: Recipe, identity: Identity, target: Path, report: Progress) -> None:
+def _prepare(recipe: Recipe, identity: Identity, target: Path, report: Progress, begin: Fraction) -> None:
+    """With whoever else prepares it. What a killed preparation has done is not done again; bad data leaves nothing."""
+    work = WorkFolder(_work_folder(target))
+    work.path.mkdir(exist_ok=True)
+    claims = Claims(work.path)
+    try:
+        with claims:
+            work.failed.unlink(missing_ok=True)
+            earlier, tell = _earlier(identity, target.parent), Telling(report)
+            preparation = Preparation(recipe, identity, work, claims, earlier, begin, tell)
+            if not _is_there(target):
+                _prepare_rows(preparation, target)
+    finally:
+        # The last to leave puts out the light, unless there is something to go on with.
+        useless = work.failed.exists() or not work.has_results()
+        if _is_there(target) or (useless and claims.alone()):
+            shutil.rmtree(work.path, ignore_errors=True)
+
+
+def _prepare_rows(preparation: Preparation, target: Path) -> None:
+    make = _make_synthetic if isinstance(preparation.recipe.data, Synthetic) else _prepare_and_join
+    try:
+        make(preparation, target)
+    except (Unreadable, WorkerLost, Damaged):
+        raise  # this says nothing of the other pieces
+    except InputError as error:
+        if not _is_there(target):
+            preparation.work.fail(error)
+            raise
+        _check(target)
+
+
+def _make_synthetic(preparation: Preparation, target: Path) -> None:
     from dlrmx.data.synthetic import SyntheticSource
 
-    source = SyntheticSource(recipe)
+    source = SyntheticSource(preparation.recipe)
+    if not preparation.claims.take_or_wait("rows", lambda: _is_there(target), preparation.wait):
+        _check(target)
+        return
     with _partial(target) as folder:
         with DatasetWriter(folder, source.layout) as writer:
             for part in source.parts():
                 writer.append(part)
-                report("prepare", sum(writer.rows.values()), source.rows)
+                preparation.tell("prepare", sum(writer.rows.values()), source.rows)
             _refuse_no_training_rows(writer.rows)
-            writer.finish(identity, source.losses, row_facts(writer, Tally(), "fail"))
+            writer.finish(preparation.identity, source.losses, row_facts(writer, Tally(), "fail"))
         write_manifest(folder, with_hot_rows(folder, read_manifest(folder)))
         _publish(folder, target)
-
-
-def _prepare_files(recipe: Recipe, identity: Identity, target: Path, report: Progress, begin: Fraction) -> None:
-    """Piece by piece, then joined. What a killed preparation has done is not done again; bad data leaves nothing."""
-    work = WorkFolder(_work_folder(target))
-    work.path.mkdir(exist_ok=True)
-    bad: InputError | None = None
-    with Claims(work.path) as claims:
-        work.failed.unlink(missing_ok=True)
-        earlier, tell = _earlier(identity, target.parent), Telling(report)
-        preparation = Preparation(recipe, identity, work, claims, earlier, begin, tell)
-        try:
-            if not _is_there(target):
-                _prepare_and_join(preparation, target)
-        except (Unreadable, WorkerLost, Damaged):
-            raise  # this says nothing of the other pieces
-        except InputError as error:
-            if _is_there(target):
-                _check(target)
-            else:
-                work.fail(error)
-                bad = error
-    # The last to leave puts out the light.
-    if bad is None or claims.alone():
-        shutil.rmtree(work.path, ignore_errors=True)
-    if bad is not None:
-        raise bad
 
 
 def _work_folder(target: Path) -> Path:

@@ -12,6 +12,7 @@ renamed, so that a preparation that was killed goes on where it was.
 """
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -78,6 +79,10 @@ class WorkFolder:
             except (ValueError, TypeError):
                 path.unlink(missing_ok=True)
         return path.exists()
+
+    def has_results(self) -> bool:
+        """Whether there is anything that a later preparation need not do."""
+        return any(not name.startswith((".", "claim-", "pulse-", "failed")) for name in os.listdir(self.path))
 
     def fail(self, error: InputError) -> None:
         """Tell all who work here what is wrong with the data."""

@@ -102,12 +102,24 @@ def job_plan(recipe: Recipe, profile: Profile, data: Path) -> Plan:
     return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(profile), facts=manifest.read_manifest(data))
 
 
-def prepare_data(spec: JobSpec, recipe: Recipe, report: Callable[[str, int, int | None], None]) -> Path:
-    """The job's prepared data, made unless they are there. `report` hears of rows done, and may raise to stop."""
+def prepare_data(
+    spec: JobSpec, recipe: Recipe, report: Callable[[str, int, int | None], None], *, node: int = 0
+) -> Path:
+    """The job's prepared data, made unless they are there: nodes that share the root divide the work.
+
+    `report` hears of rows done, and may raise to stop.
+    """
     from dlrmx.data.prepare import prepare
 
     trained_on = (spec.evaluate or {}).get("trained_on")
-    return prepare(recipe, Path(spec.root), progress=report, trained_on=Path(trained_on) if trained_on else None)
+    return prepare(
+        recipe,
+        Path(spec.root),
+        progress=report,
+        trained_on=Path(trained_on) if trained_on else None,
+        node=node,
+        nodes=spec.profile["nodes"],
+    )
 
 
 class _Teller:

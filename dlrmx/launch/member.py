@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dlrmx import __version__
+from dlrmx.data.files import NoSuchFiles
 from dlrmx.errors import ClusterError, DlrmxError, InputError
 from dlrmx.launch.agent import Watch, agent_env, start_agent
 from dlrmx.launch.crew import JOIN_S, POLL_S
@@ -74,7 +75,7 @@ class Member:
         attempt, shared = self._open(message)
         self._own, self._tail = attempt, LineTail(attempt.events)
         try:
-            data = None if shared else prepare_data(self.spec, self.recipe, self._report)
+            data = self._prepare(shared)
         except StopRequested:
             return
         except (DlrmxError, OSError) as error:
@@ -85,7 +86,7 @@ class Member:
         go = self._await("go")
         if go is None:
             return
-        if data is not None:
+        if not shared and data is not None:
             _write_inputs(attempt, go, data)
         self._run_workers(attempt, go["port"])
 
@@ -128,6 +129,15 @@ class Member:
             shutil.rmtree(attempt.dir, ignore_errors=True)  # of another life of this node
             attempt.logs.mkdir(parents=True)
         return run.attempt(message["number"], self.place.node), shared
+
+    def _prepare(self, shared: bool) -> Path | None:
+        """Our share of it, or all where no folder is shared; None where only others see the files."""
+        try:
+            return prepare_data(self.spec, self.recipe, self._report, node=self.place.node)
+        except NoSuchFiles:
+            if shared:
+                return None
+            raise
 
     def _report(self, what: str, done: int, total: int | None) -> None:
         """Progress of this node's preparation; node 0 tells that of all."""

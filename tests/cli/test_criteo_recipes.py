@@ -27,7 +27,12 @@ def test_a_small_copy_trains(name: str, dlrmx: Dlrmx, tmp_path: Path) -> None:
     files = [write(tmp_path / "day_0", *rows[:1500]), write(tmp_path / "day_23", *rows[1500:])]
     recipe = load_recipe(dlrmx_recipes.shipped()[name]).recipe
     settings = [f"tables.{table}.rows=60" for table in recipe.tables]
-    settings += [f"data.files=[{files[0]}, {files[1]}]", "train.batch=128", "train.evaluate.every={steps: 5}", "cluster.memory_gib=4"]
+    settings += [
+        f"data.files=[{files[0]}, {files[1]}]",
+        "train.batch=128",
+        "train.evaluate.every={steps: 5}",
+        "cluster.memory_gib=4",
+    ]
     done = dlrmx("train", name, *(word for setting in settings for word in ("-s", setting)), "--name", "small")
     assert done.exit_code == 0, done.output
     status = json.loads(dlrmx("status", "small", "--json").stdout)

@@ -28,7 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_what_is_prepared_is_not_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = prepare(synthetic(), tmp_path)
     assert folder == prepared_path(synthetic(), tmp_path) == tmp_path / "prepared" / data_fingerprint(synthetic())
-    monkeypatch.setattr(module, "_prepare_synthetic", None)
+    monkeypatch.setattr(module, "_prepare", None)
     assert prepare(synthetic(), tmp_path) == folder
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from dlrmx import __version__
 from dlrmx.checkpoint.manifest import CheckpointManifest, write_manifest
 from dlrmx.errors import InputError
-from dlrmx.launch.inputs import job_plan, parse_recipe, write_inputs
+from dlrmx.launch.inputs import job_plan, parse_recipe, prepare_data, write_inputs
 from dlrmx.launch.stopping import StopRequested
 from dlrmx.plan.shards import Plan
 from dlrmx.runs.claim import claim_attempt, create_run
@@ -49,6 +50,14 @@ def test_an_attempt_is_given_recipe_plan_and_job(job: FakeJob) -> None:
     assert [event["phase"] for event in read_events(attempt, "phase")] == ["prepare", "plan"]
     # Prepared now: the same plan, and nothing left to do that could be stopped.
     assert json.loads(give(job, stop=True).job.read_text())["plan_hash"] == plan.hash
+
+
+def test_each_node_prepares_its_share(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr("dlrmx.data.prepare.prepare", lambda *words, **more: asked.append(more))
+    spec = replace(job.spec, profile={**job.spec.profile, "nodes": 3})
+    prepare_data(spec, parse_recipe(spec.recipe), lambda what, done, total: None, node=2)
+    assert [(more["node"], more["nodes"]) for more in asked] == [(2, 3)]
 
 
 def test_preparation_can_be_stopped(job: FakeJob) -> None:
