@@ -1,4 +1,7 @@
-"""Batches by row number, gathered from memory-mapped columns. B rows, N dense columns."""
+"""Batches by row number, gathered from memory-mapped columns and checked.
+
+B rows, N dense columns, F1 one-hot features.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +17,10 @@ from dlrmx.data.order import ORDER
 from dlrmx.data.permute import PERMUTATION
 from dlrmx.data.splits import SPLIT_HASH
 from dlrmx.errors import InputError
+
+Int64s = NDArray[np.int64]
+PIECE = 256  # rows
+AGAIN = "the prepared data is damaged or was made for another recipe: remove it and run `dlrmx data prepare` again"
 
 
 @dataclass(frozen=True)
@@ -50,31 +57,70 @@ class Split:
         self.rows = manifest.splits[name].rows
         self._layout = stored_layout(manifest)
         self._columns = open_columns(folder, manifest, name)
+        self._one_hot_rows = np.array([feature.rows for feature in self._layout.one_hot], dtype=np.uint64)
 
-    def take(self, rows: NDArray[np.int64]) -> Batch:
-        """The given rows (each in [0, self.rows)), in the given order."""
+    @property
+    def table_rows(self) -> dict[str, int]:
+        """The rows of each feature's table."""
+        return {feature.name: feature.rows for feature in self._layout.features}
+
+    def take(self, rows: Int64s) -> Batch:
+        """The given rows (each in [0, self.rows)), in the given order.
+
+        Raises InputError where an id is outside of its table, which a kernel would repair silently: it names the
+        feature, the id and the table's rows.
+        """
         taken = self._columns.take(rows)
-        # One row of this (F1, B) for each one-hot feature.
-        one_hot = iter(taken.one_hot.T.astype(np.int64, order="C"))
-        bags = iter(taken.bags)
+        ids = _by_feature(taken.one_hot)
+        # As unsigned numbers negative ids are large ones, so that one pass finds what is wrong.
+        if len(rows) and (ids.view(np.uint64).max(axis=1) >= self._one_hot_rows).any():
+            for feature, row in zip(self._layout.one_hot, ids, strict=True):
+                check_ids(feature.name, row, feature.rows)
+        one, one_hot, bags = np.ones(len(rows), dtype=np.int32), iter(ids), iter(taken.bags)
         return Batch(
             labels=taken.labels,
             dense=taken.dense,
             bags={
-                feature.name: _one_hot(next(one_hot), feature) if feature.one_hot else _bags(next(bags))
+                feature.name: _one_hot(next(one_hot), one, feature) if feature.one_hot else _bags(next(bags), feature)
                 for feature in self._layout.features
             },
         )
+
+    def between(self, first: int, last: int) -> Batch:
+        """The rows [first, last), as `take` gives them."""
+        return self.take(np.arange(first, last, dtype=np.int64))
 
     def empty(self) -> Batch:
         """A batch of no rows: what a rank without a share of the batch trains on."""
         return self.take(np.zeros(0, dtype=np.int64))
 
 
-def _one_hot(ids: NDArray[np.int64], feature: FeatureLayout) -> Bags:
-    lengths = np.full(len(ids), feature.expand, dtype=np.int32)
-    return Bags(ids if feature.expand == 1 else expanded(ids, feature.expand, feature.rows), lengths, None)
+def check_ids(feature: str, ids: Int64s, rows: int) -> None:
+    """Raise InputError where an id is not one of a table of `rows` rows."""
+    outside = ids[(ids < 0) | (ids >= rows)]
+    if len(outside):
+        raise InputError(
+            f"feature {feature}: id {int(outside[0])} is outside of its table's {rows} rows "
+            f"({len(outside)} such ids in this batch)",
+            hint=AGAIN,
+        )
 
 
-def _bags(column: BagColumn) -> Bags:
-    return Bags(column.ids.astype(np.int64), column.lengths.astype(np.int32), column.weights)
+def _by_feature(one_hot: NDArray[np.integer]) -> Int64s:
+    """(B, F1) as (F1, B), in pieces that stay in the first cache: twice as fast for large B."""
+    ids = np.empty(one_hot.shape[::-1], dtype=np.int64)
+    for first in range(0, len(one_hot), PIECE):
+        ids[:, first : first + PIECE] = one_hot[first : first + PIECE].T
+    return ids
+
+
+def _one_hot(ids: Int64s, one: NDArray[np.int32], feature: FeatureLayout) -> Bags:
+    if feature.expand == 1:
+        return Bags(ids, one, None)
+    return Bags(expanded(ids, feature.expand, feature.rows), one * np.int32(feature.expand), None)
+
+
+def _bags(column: BagColumn, feature: FeatureLayout) -> Bags:
+    ids = column.ids.astype(np.int64)
+    check_ids(feature.name, ids, feature.rows)
+    return Bags(ids, column.lengths.astype(np.int32), column.weights)

@@ -1,87 +1,124 @@
-"""The order of a split's rows within an epoch ("window-v1"): a pure function of (seed, epoch, position).
+"""The order of a split's rows within an epoch ("strata-v1"): a pure function of (seed, epoch, position).
 
-Blocks of 4,096 rows are permuted; 64 blocks that then lie side by side are a window, whose rows are permuted. So a
-reader stays within one window of the files, and any slice of an epoch can be computed alone, by any rank.
+Rows lie in blocks of 64, and blocks in strata of M neighbours. An epoch is M windows; each has one block of every
+stratum, at first any one and then the next, around its end. So a window is a sample spread evenly over the whole split,
+and its rows are permuted: the mean label of a batch varies as if all rows were shuffled, however they drift from first
+to last. A reader goes through each stratum block by block; any slice of an epoch can be computed alone, by any rank.
+
+N rows are ceil(N / 64) blocks, M = ceil(blocks / 16,384), strata are ceil(blocks / M). Window w has of stratum s the
+block s * M + (t(s) + w) mod M, where t(s) = draw(s, key, M), key = mix_key(text64-v1 of the name, seed, epoch) and
+draw(x, key, n) = (mix64(x + key) >> 32) * n >> 32. Its blocks ascend; one that the last stratum lacks is passed over.
+
+Its n rows are permuted as x = i * C + j with C = 2**ceil(bits / 2), bits those of n - 1, and 0 <= i < R = ceil(n / C).
+Rounds 0 to 3 in turn, even ones i = (i + F(j)) mod R, odd ones j = (j + F(i)) mod C, where F(h) is draw(h, k, R or C)
+with k = mix_key(key, w) + (round + 1) * 0x9E3779B97F4A7C15. A result that is not below n goes through the rounds again.
 """
 
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlrmx.data.hashing import key_of_text, mix_key
-from dlrmx.data.permute import permute
+from dlrmx.data.hashing import GOLDEN, MASK64, key_of_text, mix64, mix_key
 
-ORDER = "window-v1"
-BLOCK = 4_096
-WINDOW_BLOCKS = 64
-WINDOW = BLOCK * WINDOW_BLOCKS
+ORDER = "strata-v1"
+BLOCK_BITS = 6
+BLOCK = 1 << BLOCK_BITS
+# A window is at most 2**20 rows: 160 MB of Criteo's, so that their pages stay in memory while they are trained on.
+WINDOW_BLOCKS = 16_384
+ROUNDS = 4
 
 Int64s = NDArray[np.int64]
 
 
-def epoch_rows(
-    num_rows: int, *, seed: int, epoch: int, start: int, stop: int, order: Literal["shuffled", "as_stored"]
-) -> Int64s:
+def shuffled_rows(num_rows: int, *, seed: int, epoch: int, start: int, stop: int) -> Int64s:
     """The rows at positions [start, stop) of an epoch over `num_rows` rows, 0 <= start <= stop <= num_rows."""
     assert 0 <= start <= stop <= num_rows, f"positions {start} to {stop} of {num_rows}"
-    positions = np.arange(start, stop, dtype=np.int64)
-    if order == "as_stored" or start == stop:
-        return positions
-    return _shuffle(num_rows, seed, epoch).rows(positions)
+    if start == stop:
+        return np.zeros(0, dtype=np.int64)
+    return _epoch(num_rows, seed, epoch).rows(start, stop)
 
 
 @lru_cache(maxsize=4)
-def _shuffle(num_rows: int, seed: int, epoch: int) -> "_Shuffle":
-    return _Shuffle(num_rows, mix_key(key_of_text(ORDER), seed, epoch))
+def _epoch(num_rows: int, seed: int, epoch: int) -> "_Epoch":
+    return _Epoch(num_rows, mix_key(key_of_text(ORDER), seed, epoch))
 
 
-class _Shuffle:
-    """One epoch's shuffle."""
+class _Epoch:
+    """One epoch's strata and windows."""
 
     def __init__(self, num_rows: int, key: int) -> None:
-        self.num_rows = num_rows
-        self.num_blocks = -(-num_rows // BLOCK)
-        self.key = key
-        # The last block may be short. Its slot among the permuted blocks says which window is the short one.
-        last = np.array([self.num_blocks - 1], dtype=np.int64)
-        self.short_window = int(permute(last, self.num_blocks, key, inverse=True)[0]) // WINDOW_BLOCKS
-        self.lacking = self.num_blocks * BLOCK - num_rows
+        self._key = key
+        self._num_blocks = -(-num_rows // BLOCK)
+        self._windows = -(-self._num_blocks // WINDOW_BLOCKS)
+        strata = np.arange(-(-self._num_blocks // self._windows), dtype=np.int64)
+        self._first = strata * self._windows
+        self._turns = _draw(len(strata), key, self._windows)
+        # Only the last stratum may lack blocks, or hold the short one.
+        last = self._first[-1] + (self._turns[-1] + np.arange(self._windows)) % self._windows
+        rows_of_last = np.clip(num_rows - last * BLOCK, 0, BLOCK)
+        # The position at which each window begins, and the end.
+        self._begins = np.concatenate([[0], np.cumsum((len(strata) - 1) * BLOCK + rows_of_last)])
+        self._window = lru_cache(maxsize=2)(self._make_window)  # two, where a batch lies over a border
 
-    def rows(self, positions: Int64s) -> Int64s:
-        """The rows at the given positions, which ascend."""
-        parts = []
-        window = self._window_of(int(positions[0]))
-        while len(positions):
-            begin, end = self._begin(window), self._begin(window + 1)
-            count = int(np.searchsorted(positions, end))
-            parts.append(self._within(window, positions[:count] - begin, end - begin))
-            positions = positions[count:]
-            window += 1
-        return np.concatenate(parts)
+    def rows(self, start: int, stop: int) -> Int64s:
+        """The rows at positions [start, stop), of which there is one at least."""
+        window, parts = int(np.searchsorted(self._begins, start, side="right")) - 1, []
+        while start < stop:
+            begin, end = int(self._begins[window]), int(self._begins[window + 1])
+            until = min(stop, end)
+            parts.append(self._window(window).rows(start - begin, until - begin))
+            start, window = until, window + 1
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _begin(self, window: int) -> int:
-        """The position at which a window begins; the end of the epoch for the window after the last."""
-        lacking = self.lacking if window > self.short_window else 0
-        return min(window * WINDOW - lacking, self.num_rows)
+    def _make_window(self, window: int) -> "_Window":
+        blocks = self._first + (self._turns + window) % self._windows
+        if blocks[-1] >= self._num_blocks:
+            blocks = blocks[:-1]
+        size = int(self._begins[window + 1] - self._begins[window])
+        return _Window(blocks, size, mix_key(self._key, window))
 
-    def _window_of(self, position: int) -> int:
-        window = position // WINDOW
-        return window + 1 if position >= self._begin(window + 1) else window
 
-    def _within(self, window: int, offsets: Int64s, size: int) -> Int64s:
-        """The rows at offsets into a window of `size` rows."""
-        blocks, key = _window(self.num_blocks, self.key, window)
-        shuffled = permute(offsets, size, key)
-        rows: Int64s = blocks[shuffled // BLOCK] * BLOCK + shuffled % BLOCK
+class _Window:
+    """The permutation of one window's rows, its round functions as tables."""
+
+    def __init__(self, blocks: Int64s, size: int, key: int) -> None:
+        self._size, self._column_bits = size, ((size - 1).bit_length() + 1) // 2
+        self._columns = 1 << self._column_bits
+        self._height = -(-size // self._columns)
+        self._modulo_height = np.arange(2 * self._height) % self._height
+        sides = (self._columns, self._height)  # what a round reads and what it adds to, in turn
+        self._tables = [
+            _draw(sides[number % 2], key + (number + 1) * GOLDEN, sides[1 - number % 2]) for number in range(ROUNDS)
+        ]
+        self._first_rows = blocks * BLOCK
+
+    def rows(self, start: int, stop: int) -> Int64s:
+        """The rows at the window's offsets [start, stop)."""
+        places = self._permuted(np.arange(start, stop, dtype=np.int64))
+        outside = np.flatnonzero(places >= self._size)
+        while len(outside):
+            places[outside] = self._permuted(places[outside])
+            outside = outside[places[outside] >= self._size]
+        rows = self._first_rows.take(places >> BLOCK_BITS)
+        places &= BLOCK - 1
+        rows += places
         return rows
 
+    def _permuted(self, offsets: Int64s) -> Int64s:
+        i, j = offsets >> self._column_bits, offsets & (self._columns - 1)
+        for number, table in enumerate(self._tables):
+            if number % 2 == 0:
+                i += table.take(j)
+                i = self._modulo_height.take(i)
+            else:
+                j += table.take(i)
+                j &= self._columns - 1
+        return (i << self._column_bits) | j
 
-@lru_cache(maxsize=4)
-def _window(num_blocks: int, key: int, window: int) -> tuple[Int64s, int]:
-    """The blocks of a window, and the key of the permutation of its rows."""
-    slots = np.arange(window * WINDOW_BLOCKS, min((window + 1) * WINDOW_BLOCKS, num_blocks), dtype=np.int64)
-    blocks = permute(slots, num_blocks, key)
-    # The short block comes last in its window, where it shifts no other; the rows are permuted anyhow.
-    return np.concatenate([blocks[blocks != num_blocks - 1], blocks[blocks == num_blocks - 1]]), mix_key(key, window)
+
+def _draw(count: int, key: int, size: int) -> Int64s:
+    """For each x in [0, count) a number in [0, size), size < 2**32, that depends on x and the key alone."""
+    values = np.arange(count, dtype=np.uint64) + np.uint64(key & MASK64)
+    drawn: Int64s = ((mix64(values) >> np.uint64(32)) * np.uint64(size) >> np.uint64(32)).astype(np.int64)
+    return drawn

@@ -6,14 +6,13 @@ their positions, so that vectors can be added where they belong without any perm
 Legend: B samples of this rank, S slots, W ranks, n looked-up ids over all slots, m touched (bag, rectangle) pairs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from dlrmx.data.batches import Bags
-from dlrmx.errors import InputError
 from dlrmx.parallel.layout import Layout
 
 
@@ -89,26 +88,3 @@ class Router:
     def _stack(self, parts: Sequence[np.ndarray], dtype: type) -> torch.Tensor:
         stacked: np.ndarray = np.concatenate([np.empty(0, dtype), *parts])
         return torch.from_numpy(stacked).to(self._device)
-
-
-def check_bags(bags: Mapping[str, Bags], rows: Mapping[str, int], batch: int) -> None:
-    """Refuse ids, lengths and weights that a kernel would repair silently or read past.
-
-    rows: capacity of each feature's table. Raises InputError naming the feature, the id and the table's rows.
-    """
-    for feature, bag in bags.items():
-        if len(bag.lengths) != batch or (bag.lengths < 0).any() or int(bag.lengths.sum()) != len(bag.ids):
-            raise InputError(
-                f"feature {feature}: {len(bag.lengths)} lengths that sum to {int(bag.lengths.sum())} "
-                f"for {batch} samples with {len(bag.ids)} ids",
-                hint="the prepared data is damaged: remove it, or run `dlrmx data prepare` again",
-            )
-        if bag.weights is not None and len(bag.weights) != len(bag.ids):
-            raise InputError(f"feature {feature}: {len(bag.weights)} weights for {len(bag.ids)} ids")
-        if len(bag.ids) and (int(bag.ids.min()) < 0 or int(bag.ids.max()) >= rows[feature]):
-            wrong = bag.ids[(bag.ids < 0) | (bag.ids >= rows[feature])]
-            raise InputError(
-                f"feature {feature}: id {int(wrong[0])} is outside of its table's {rows[feature]} rows "
-                f"({len(wrong)} such ids in this batch)",
-                hint="the data was prepared for another recipe, or a table's rows are too few",
-            )

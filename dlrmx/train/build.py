@@ -26,7 +26,6 @@ def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, devic
         model=model,
         dense=dense,
         embeddings=embeddings,
-        table_rows={name: recipe.tables[feature.table].rows for name, feature in recipe.features.items()},
         device=device,
         autocast=torch.bfloat16 if recipe.train.precision == "bf16" else None,
     )

@@ -4,17 +4,19 @@ Up to EXACT_ROWS rows the scores of all ranks are joined on rank 0 and the AUC i
 own into a histogram, memory stays flat, and the record names the bound of the error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 
 from dlrmx.data.batches import Split
 from dlrmx.parallel.exchange import Order
+from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import cut
+from dlrmx.train.ahead import Ahead
 from dlrmx.train.histogram import Histogram
 from dlrmx.train.metrics import Metrics, binary_metrics
 from dlrmx.train.step import Parts, Slice, forward
+from dlrmx.train.stream import pinned
 
 EXACT_ROWS = 100_000_000  # 800 MB of logits and labels on rank 0
 
@@ -35,11 +37,8 @@ def evaluate(
     """
     exact = split.rows <= EXACT_ROWS
     scores, histogram = [torch.empty(0, 2, device=parts.device)], Histogram()
-    with torch.no_grad():
-        for first in range(0, split.rows, batch):
-            size = min(batch, split.rows - first)
-            mine = [first + cut(size, parts.wire.world, rank) for rank in (parts.wire.rank, parts.wire.rank + 1)]
-            rows = Slice(split.take(np.arange(*mine, dtype=np.int64)), size, f"rows {mine[0]:,} to {mine[1]:,}")
+    with torch.no_grad(), Ahead(pinned(_slices(parts.wire, split, batch), parts.device)) as slices:
+        for rows in slices:
             order = Order.STOP if parts.wire.rank == 0 and stop_asked() else Order.GO_ON
             done = forward(parts, rows, step=step, order=order)
             if done.counts.order == Order.STOP:
@@ -57,6 +56,14 @@ def evaluate(
         return None if every is None else score_metrics(every)
     metrics = histogram.join(parts.wire)
     return metrics if parts.wire.rank == 0 else None
+
+
+def _slices(wire: Wire, split: Split, batch: int) -> Iterator[Slice]:
+    """This rank's part of each batch, in row order."""
+    for first in range(0, split.rows, batch):
+        size = min(batch, split.rows - first)
+        begin, end = (first + cut(size, wire.world, rank) for rank in (wire.rank, wire.rank + 1))
+        yield Slice(split.between(begin, end), size, f"rows {begin:,} to {end:,}")
 
 
 def score_metrics(scores: torch.Tensor) -> Metrics:

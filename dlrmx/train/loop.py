@@ -1,35 +1,42 @@
 """The training loop, top to bottom: step; once in a while log, evaluate, save; stop when asked; the test at the end."""
 
 import time
+from collections.abc import Iterator
 from typing import Literal
 
 from dlrmx.data.manifest import read_manifest
 from dlrmx.data.predictions import Predictions
 from dlrmx.parallel.exchange import Order
 from dlrmx.runs.records import append_record
+from dlrmx.train.ahead import Ahead
 from dlrmx.train.evaluate import evaluate
 from dlrmx.train.metrics import Metrics
 from dlrmx.train.saver import Saver
 from dlrmx.train.schedule import rate_factor
 from dlrmx.train.session import Evaluation, Session
-from dlrmx.train.step import train_step
+from dlrmx.train.step import Slice, train_step
 from dlrmx.train.steplog import StepLog
-from dlrmx.train.stream import Position, Stream
+from dlrmx.train.stream import Position, Stream, pinned
 
 Outcome = Literal["finished", "stopped"]
 
 
 def train(session: Session, stream: Stream, position: Position, saver: Saver) -> Outcome:
     """Train from `position` to the recipe's end, or until a stop is asked for; both end with a checkpoint."""
+    with Ahead(pinned(stream.slices(position), session.parts.device)) as slices:
+        return _train(session, stream, slices, position, saver)
+
+
+def _train(session: Session, stream: Stream, slices: Iterator[Slice], position: Position, saver: Saver) -> Outcome:
     recipe, log = session.task.recipe, StepLog(session)
     on = recipe.train.evaluate.on
     session.tell("begin", step=position.step, epoch=position.epoch, row=position.row, total_steps=stream.total_steps)
     session.tell("phase", phase="train")
-    while position.step < stream.total_steps:
+    for rows in slices:
         rate = rate_factor(recipe.optimizer.schedule, position.step)
         session.clock.step = position.step
         order = _order(session, saver)
-        done = train_step(session.parts, stream.slice_at(position), step=position.step, rate=rate, order=order)
+        done = train_step(session.parts, rows, step=position.step, rate=rate, order=order)
         position = stream.after(position)
         last = position.step == stream.total_steps
 

@@ -98,5 +98,16 @@ class Session:
             append_event(self.task.attempt, event, **fields)
 
     def split(self, name: str) -> Split:
-        """A split of the prepared data."""
-        return Split(self.task.data, name)
+        """A split of the prepared data. Raises InputError where it was prepared for other tables."""
+        split, recipe = Split(self.task.data, name), self.task.recipe
+        rows = {name: recipe.tables[feature.table].rows for name, feature in recipe.features.items()}
+        if split.table_rows != rows:
+            different = next(
+                name for name in {**rows, **split.table_rows} if rows.get(name) != split.table_rows.get(name)
+            )
+            raise InputError(
+                f"{self.task.data}: prepared for a table of {split.table_rows.get(different, 0):,} rows for feature "
+                f"{different}, the recipe has {rows.get(different, 0):,}",
+                hint="prepare the data of this recipe: `dlrmx data prepare`",
+            )
+        return split

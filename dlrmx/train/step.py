@@ -6,7 +6,7 @@ gradients are sums over the samples; 1/G (G rows of the global batch) is applied
 Legend: B samples of this rank, G rows of the global batch.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +19,7 @@ from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
 from dlrmx.parallel.exchange import Boundary, Counts, Order
 from dlrmx.parallel.replicated import Near
-from dlrmx.parallel.routing import Routed, check_bags
+from dlrmx.parallel.routing import Routed
 from dlrmx.parallel.wire import Wire
 
 
@@ -40,7 +40,6 @@ class Parts:
     model: nn.Module
     dense: DensePart
     embeddings: Embeddings
-    table_rows: Mapping[str, int]  # by feature
     device: torch.device
     autocast: torch.dtype | None
 
@@ -70,14 +69,13 @@ def forward(parts: Parts, rows: Slice, *, step: int, order: Order = Order.GO_ON)
     """Exchange, look up and run the model on this rank's rows. Collective."""
     batch, exchange = rows.batch, parts.embeddings.exchange
     size, bags = len(batch.labels), list(batch.bags.values())
-    check_bags(batch.bags, parts.table_rows, size)
     routed = exchange.route(bags, size)
     counts = exchange.counts(routed, step=step, batch=rows.rows_of_global, order=order).wait()
     received = exchange.ids(routed, counts).wait()
     pooled = exchange.look_up(received, counts)
     boundary = exchange.vectors(pooled, routed, counts).wait()
     nears = parts.embeddings.replicated.look_up(bags, size)
-    labels = torch.from_numpy(batch.labels).to(parts.device)
+    labels = torch.from_numpy(batch.labels).to(parts.device, non_blocking=True)
     logits = _run_model(parts, batch, parts.embeddings.features(boundary, nears, bags, size))
     return Forward(logits, labels, routed, counts, pooled, boundary, nears)
 
@@ -112,7 +110,7 @@ def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, order: Orde
 
 
 def _run_model(parts: Parts, batch: Batch, features: Sequence[torch.Tensor]) -> torch.Tensor:
-    dense = torch.from_numpy(batch.dense).to(parts.device)
+    dense = torch.from_numpy(batch.dense).to(parts.device, non_blocking=True)
     with torch.autocast(parts.device.type, dtype=parts.autocast, enabled=parts.autocast is not None):
         logits: torch.Tensor = parts.model(dense, features)
     return logits.float()

@@ -4,10 +4,13 @@ A position is (step, epoch, row): it says what comes next, and all that follows 
 order's seed, whatever the number of ranks.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from dlrmx.data.batches import Split
-from dlrmx.data.order import epoch_rows
+import torch
+
+from dlrmx.data.batches import Batch, Split
+from dlrmx.data.order import shuffled_rows
 from dlrmx.errors import InputError
 from dlrmx.plan.shards import cut
 from dlrmx.recipe.schema import Epochs, Recipe
@@ -43,15 +46,21 @@ class Stream:
         """This rank's rows of the global batch at `position`; an epoch's last batch may be smaller."""
         size = min(self._batch, self.epoch_rows - position.row)
         first, last = (position.row + cut(size, self._world, rank) for rank in (self._rank, self._rank + 1))
-        rows = epoch_rows(
-            self._split.rows,
-            seed=self._seed,
-            epoch=position.epoch,
-            start=first,
-            stop=last,
-            order=self._data.order,
+        return Slice(
+            self._take(position.epoch, first, last), size, f"epoch {position.epoch}, rows {first:,} to {last:,}"
         )
-        return Slice(self._split.take(rows), size, f"epoch {position.epoch}, rows {first:,} to {last:,}")
+
+    def slices(self, position: Position) -> Iterator[Slice]:
+        """This rank's rows of all global batches from `position` to the end of training."""
+        while position.step < self.total_steps:
+            yield self.slice_at(position)
+            position = self.after(position)
+
+    def _take(self, epoch: int, first: int, last: int) -> Batch:
+        if self._data.order == "as_stored":
+            return self._split.between(first, last)
+        rows = shuffled_rows(self._split.rows, seed=self._seed, epoch=epoch, start=first, stop=last)
+        return self._split.take(rows)
 
     def after(self, position: Position) -> Position:
         """The position after the batch at `position`."""
@@ -59,3 +68,15 @@ class Stream:
         if row >= self.epoch_rows:
             return Position(position.step + 1, position.epoch + 1, 0)
         return Position(position.step + 1, position.epoch, row)
+
+
+def pinned(slices: Iterator[Slice], device: torch.device) -> Iterator[Slice]:
+    """For a CUDA device, dense columns and labels in page-locked memory, so that copying them waits for nothing."""
+    return (_pin(rows, device) for rows in slices) if device.type == "cuda" else slices
+
+
+def _pin(rows: Slice, device: torch.device) -> Slice:
+    batch = rows.batch
+    with torch.cuda.device(device):  # a thread starts out on device 0
+        labels, dense = (torch.from_numpy(column).pin_memory().numpy() for column in (batch.labels, batch.dense))
+    return replace(rows, batch=replace(batch, labels=labels, dense=dense))

@@ -1,6 +1,7 @@
 """Batches hold just the rows asked for, in order, in the types that the worker expects."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from data_recipes import tabular
 from dlrmx.data.batches import Batch, Split
 from dlrmx.data.manifest import MANIFEST, Manifest, read_manifest
-from dlrmx.data.order import epoch_rows
+from dlrmx.data.order import shuffled_rows
 from dlrmx.data.prepare import prepare
 from dlrmx.errors import InputError
 
@@ -83,7 +84,7 @@ def test_an_epoch_and_an_evaluation_meet_every_row_once(folder: Path) -> None:
     seen: list[int] = []
     for start in range(0, train.rows, 64):
         stop = min(start + 64, train.rows)
-        rows = epoch_rows(train.rows, seed=1, epoch=0, start=start, stop=stop, order="shuffled")
+        rows = shuffled_rows(train.rows, seed=1, epoch=0, start=start, stop=stop)
         seen += train.take(rows).dense[:, 0].astype(int).tolist()
     for name in ("validation", "test"):
         split = Split(folder, name)
@@ -108,8 +109,47 @@ def test_ids_of_large_tables_are_kept_whole(tmp_path: Path) -> None:
 def test_data_of_another_algorithm_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("y,item\n1,a\n")
     folder = prepare(tabular([tmp_path / "a.csv"], {"item": {}}, {"item": 9}), tmp_path)
-    other = Manifest(**{**vars(read_manifest(folder)), "order": "window-v2"})
+    other = Manifest(**{**vars(read_manifest(folder)), "order": "window-v1"})
     (folder / MANIFEST).write_text(other.to_json())
-    assert json.loads(other.to_json())["order"] == "window-v2"
-    with pytest.raises(InputError, match="made with window-v2"):
+    assert json.loads(other.to_json())["order"] == "window-v1"
+    with pytest.raises(InputError, match="made with window-v1"):
         Split(folder, "train")
+
+
+@pytest.mark.parametrize("wrong", [-1, 5000, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize(("file", "feature"), [("train.one_hot.ids", "last"), ("train.bag-000.ids", "tags")])
+def test_an_id_outside_of_its_table_is_refused_by_name(
+    folder: Path, tmp_path: Path, wrong: int, file: str, feature: str
+) -> None:
+    damaged = shutil.copytree(folder, tmp_path / "copy")
+    ids = np.fromfile(damaged / file, dtype=np.int32)
+    ids[7] = wrong  # of the one-hot ones: the second feature's, in the fourth row
+    ids.tofile(damaged / file)
+    split = Split(damaged, "train")
+    with pytest.raises(
+        InputError, match=rf"feature {feature}: id {wrong} is outside of its table's 5000 rows \(1 such"
+    ):
+        split.take(np.arange(split.rows))
+
+
+def test_the_first_and_last_row_of_a_table_are_in_it(folder: Path, tmp_path: Path) -> None:
+    edge = shutil.copytree(folder, tmp_path / "copy")
+    for file in ("train.one_hot.ids", "train.bag-000.ids"):
+        ids = np.fromfile(edge / file, dtype=np.int32)
+        ids[:2] = 0, 4999
+        ids.tofile(edge / file)
+    batch = Split(edge, "train").take(np.arange(5))
+    assert (batch.bags["first"].ids[0], batch.bags["last"].ids[0]) == (0, 4999)
+
+
+def test_neighbouring_rows_are_those_that_take_gives(folder: Path) -> None:
+    split = Split(folder, "train")
+    for first, last in ((0, 0), (0, 7), (13, 700), (0, split.rows)):
+        taken, between = split.take(np.arange(first, last)), split.between(first, last)
+        assert taken.labels.tolist() == between.labels.tolist()
+        assert taken.dense.tolist() == between.dense.tolist()
+        for name, bags in taken.bags.items():
+            same = between.bags[name]
+            assert (bags.ids.tolist(), bags.lengths.tolist()) == (same.ids.tolist(), same.lengths.tolist())
+            assert (bags.weights is None) == (same.weights is None)
+            assert bags.weights is None or (bags.weights == same.weights).all()

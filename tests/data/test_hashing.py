@@ -43,4 +43,4 @@ def test_zero_bytes_count() -> None:
 def test_keys_depend_on_each_part_and_their_order() -> None:
     assert len({mix_key(1, 2), mix_key(2, 1), mix_key(1), mix_key(1, 2, 0), mix_key(0, 1, 2)}) == 5
     assert mix_key(7, 2**40) == key(7, 2**40)
-    assert key_of_text("window-v1") == text_hash("window-v1")
+    assert key_of_text("strata-v1") == text_hash("strata-v1")

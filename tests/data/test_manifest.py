@@ -23,7 +23,7 @@ def test_it_round_trips(folder: Path) -> None:
     manifest = verify(folder)
     assert Manifest.from_json(manifest.to_json()) == manifest
     assert {path.name for path in folder.iterdir()} == {*manifest.files, MANIFEST}
-    assert (manifest.order, manifest.permutation) == ("window-v1", "feistel-v1")
+    assert (manifest.order, manifest.permutation) == ("strata-v1", "feistel-v1")
     assert (manifest.id_hash, manifest.split_hash) == ("text64-v1", "hash-split-v1")
     assert manifest.fingerprint == folder.name
 

@@ -1,13 +1,12 @@
-"""Routing against a slow loop over samples, and the checks before it."""
+"""Routing against a slow loop over samples."""
 
 import numpy as np
 import pytest
 import torch
 
 from dlrmx.data.batches import Bags
-from dlrmx.errors import InputError
 from dlrmx.parallel.layout import Layout, make_layout
-from dlrmx.parallel.routing import Router, check_bags
+from dlrmx.parallel.routing import Router
 from sharding_cases import KINDS, TABLES, make_batch, make_plan, make_recipe
 
 
@@ -50,35 +49,6 @@ def test_an_empty_slice_routes_to_nobody() -> None:
     batch = make_batch(0, rows=0)
     routed = Router(layout, torch.device("cpu")).route(list(batch.bags.values()), 0)
     assert routed.ids.numel() == routed.lengths.numel() == int(routed.bags.sum()) == 0
-
-
-ROWS = {"f": 10}
-
-
-def bag(ids: list[int], lengths: list[int], weights: list[float] | None = None) -> dict[str, Bags]:
-    given = None if weights is None else np.array(weights, np.float32)
-    return {"f": Bags(np.array(ids, np.int64), np.array(lengths, np.int32), given)}
-
-
-@pytest.mark.parametrize("wrong", [-1, 10, 2**31, 2**63 - 1, -(2**63)])
-def test_an_id_outside_of_the_table_is_refused_by_name(wrong: int) -> None:
-    with pytest.raises(InputError, match=rf"feature f: id {wrong} is outside of its table's 10 rows \(1 such"):
-        check_bags(bag([0, wrong, 9], [1, 2]), ROWS, 2)
-
-
-def test_the_first_and_last_row_are_in_range() -> None:
-    check_bags(bag([0, 9], [1, 1]), ROWS, 2)
-
-
-@pytest.mark.parametrize("lengths", [[1], [1, 1, 0], [2, 1], [3, -1], [0, 0]])
-def test_lengths_that_do_not_fit_are_refused(lengths: list[int]) -> None:
-    with pytest.raises(InputError, match="lengths that sum to"):
-        check_bags(bag([1, 2], lengths), ROWS, 2)
-
-
-def test_weights_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InputError, match="feature f: 1 weights for 2 ids"):
-        check_bags(bag([1, 2], [1, 1], [0.5]), ROWS, 2)
 
 
 def test_the_cases_have_ids_everywhere() -> None:
