@@ -101,14 +101,14 @@ def plan(loaded: "Loaded", data: Path | None) -> "Plan":
     from dlrmx.launch.inputs import job_plan
     from dlrmx.plan.load import load_plan
     from dlrmx.plan.planner import make_plan
-    from dlrmx.recipe.clusters import rank_memory_bytes, world_size
+    from dlrmx.plan.topology import topology_of
 
     if data is not None:
         return job_plan(loaded.recipe, loaded.profile, data)
-    recipe, world = loaded.recipe, world_size(loaded.profile)
+    recipe, topology = loaded.recipe, topology_of(loaded.profile)
     if recipe.sharding.plan != "auto":
-        return load_plan(Path(recipe.sharding.plan), recipe, world)
-    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(loaded.profile))
+        return load_plan(Path(recipe.sharding.plan), recipe, topology)
+    return make_plan(recipe, topology)
 
 
 def check_interpreter(loaded: "Loaded") -> None:
@@ -121,8 +121,13 @@ def check_interpreter(loaded: "Loaded") -> None:
         raise InputError(f"training needs {' and '.join(missing)}, which {sys.executable} has not", hint=hint)
 
 
-def prepare_and_plan(loaded: "Loaded", view: View) -> "Plan":
-    """Prepare the data where they are not there, and plan with their facts."""
+def prepare_and_plan(loaded: "Loaded", view: View) -> "Plan | None":
+    """Prepare the data where they are not there, and plan with their facts.
+
+    A cluster's job does both itself; None where its plan cannot be known before.
+    """
+    if loaded.profile.scheduler != "local":
+        return plan_ahead(loaded)
     _check_python(loaded)
     if prepared(loaded) is None:
         _check_ahead(loaded)
@@ -130,6 +135,18 @@ def prepare_and_plan(loaded: "Loaded", view: View) -> "Plan":
     path = prepare(loaded, view)
     view.show({"event": "phase", "phase": "plan"})
     return plan(loaded, path)
+
+
+def plan_ahead(loaded: "Loaded") -> "Plan | None":
+    """The plan of a cluster's job, where its data are prepared and its nodes' memory is known here."""
+    _check_runs(loaded)
+    if loaded.profile.memory_gib is None and loaded.profile.node is None:
+        return None
+    data = prepared(loaded)
+    if data is None:
+        _check_ahead(loaded)
+        return None
+    return plan(loaded, data)
 
 
 def _check_ahead(loaded: "Loaded") -> None:

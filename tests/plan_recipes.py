@@ -1,9 +1,16 @@
 """Small recipes for the planner's tests."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from dlrmx.plan.topology import KINDS, Topology
 from dlrmx.recipe.schema import Recipe
+
+
+def processors(world: int, memory_bytes: int) -> Topology:
+    """Ranks of `memory_bytes` each on one machine without devices."""
+    return replace(KINDS["cpu"], world=world, ranks_per_node=world, hbm_bytes=memory_bytes)
 
 
 def plan_recipe(

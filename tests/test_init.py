@@ -20,6 +20,7 @@ from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.lines import Line
 from dlrmx.runs.records import read_records
 from dlrmx_cli.main import app
+from plan_recipes import processors
 from ranks import run_ranks
 from training import train_plan
 
@@ -43,7 +44,7 @@ def train_all(root: Path, drafts: dict[str, tuple[Path, Recipe]]) -> dict[str, P
     """Train each recipe on its data to the end on all ranks; the paths of the checkpoints."""
     wire, checkpoints = Wire(), {}
     for name, (data, recipe) in drafts.items():
-        plan = make_plan(recipe, world=wire.world, memory_bytes=2**30, facts=read_manifest(data))
+        plan = make_plan(recipe, processors(wire.world, 2**30), read_manifest(data))
         checkpoints[name] = train_plan(wire, root, data, recipe, plan)
     return checkpoints
 

@@ -14,7 +14,6 @@ from dlrmx.errors import InputError
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.stopping import StopRequested
 from dlrmx.plan.shards import Plan
-from dlrmx.recipe.clusters import rank_memory_bytes, world_size
 from dlrmx.recipe.fingerprint import fingerprint
 from dlrmx.recipe.load import read_frozen
 from dlrmx.recipe.profiles import Profile
@@ -61,6 +60,7 @@ def write_inputs(
         "checkpoint": None if checkpoint is None else str(checkpoint),
         "from_step": 0 if checkpoint is None else read_manifest(checkpoint).step,
         "plan_hash": plan.hash,
+        "predicted": _predicted(plan, recipe, profile, data),
         "data": str(data),
         "training_rows": rows,
         "evaluate": spec.evaluate,
@@ -68,6 +68,17 @@ def write_inputs(
         "pid": os.getpid(),
     }
     write_aside(attempt.job, json.dumps(job, indent=2) + "\n")
+
+
+def _predicted(plan: Plan, recipe: Recipe, profile: Profile, data: Path) -> dict[str, float]:
+    """What `dlrmx report` shows beside what is measured: a step's seconds, and the fullest rank's bytes."""
+    from dlrmx.data.manifest import read_manifest
+    from dlrmx.plan.cost import predict
+    from dlrmx.plan.topology import topology_of
+
+    prediction = predict(plan, recipe, topology_of(profile), read_manifest(data))
+    fullest = max(memory.total_bytes for memory in prediction.memory)
+    return {"step_s": prediction.step_s, "memory_bytes": fullest}
 
 
 def _training_rows(data: Path) -> str:
@@ -95,11 +106,12 @@ def job_plan(recipe: Recipe, profile: Profile, data: Path) -> Plan:
     from dlrmx.data import manifest
     from dlrmx.plan.load import load_plan
     from dlrmx.plan.planner import make_plan
+    from dlrmx.plan.topology import topology_of
 
-    world = world_size(profile)
+    topology = topology_of(profile)
     if recipe.sharding.plan != "auto":
-        return load_plan(Path(recipe.sharding.plan), recipe, world)
-    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(profile), facts=manifest.read_manifest(data))
+        return load_plan(Path(recipe.sharding.plan), recipe, topology)
+    return make_plan(recipe, topology, manifest.read_manifest(data))
 
 
 def prepare_data(

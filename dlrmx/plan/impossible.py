@@ -6,11 +6,11 @@ from itertools import islice
 from typing import Any
 
 from dlrmx.errors import InputError, Problem
-from dlrmx.plan.memory import dense_memory, rank_memory
+from dlrmx.plan.arrange import Overflow
+from dlrmx.plan.cost import predict
 from dlrmx.plan.options import Ask
-from dlrmx.plan.place import Overflow
 from dlrmx.plan.shards import Plan
-from dlrmx.recipe.schema import Recipe
+from dlrmx.recipe.schema import Recipe, TableSharding
 from dlrmx.units import format_bytes
 
 Search = Callable[[Ask], Plan | Overflow]
@@ -28,28 +28,31 @@ def explain(overflow: Overflow, ask: Ask, search: Search) -> InputError:
     hint = "Possible solutions:\n" + "\n".join(f"    - {way}" for way in ways or ["smaller tables or a smaller model"])
     if not blamed:
         return InputError([Problem(f"memory: {_shortage(overflow, ask)}", hint=hint)])
-    key = f"sharding.tables.{blamed[0]}.types" if len(blamed) == 1 else "sharding.tables"
-    what = f"constraint: {_types(blamed, ask.recipe)} forbids every plan that fits; {_shortage(overflow, ask)}"
+    key = f"sharding.tables.{blamed[0]}" if len(blamed) == 1 else "sharding.tables"
+    what = f"constraint: {_constraints(blamed, ask.recipe)} forbids every plan that fits; {_shortage(overflow, ask)}"
     return InputError([Problem(what, key=key, hint=hint)])
 
 
 def _shortage(overflow: Overflow, ask: Ask) -> str:
     """What does not fit, and where a rank's memory went."""
-    dense_bytes = dense_memory(ask.recipe, world=ask.world).total_bytes
-    kept_bytes = ask.memory_bytes - ask.usable_bytes
-    if dense_bytes >= ask.usable_bytes:
+    world, host = ask.topology.world, overflow.tier == "host"
+    has = ask.topology.ddr_bytes if host else ask.topology.hbm_bytes
+    usable = ask.usable_host_bytes if host else ask.usable_bytes
+    memory = "host memory " if host else ""
+    if ask.fixed_bytes >= ask.usable_bytes:
         return (
-            f"the model without its tables needs {format_bytes(dense_bytes)} on each of {ask.world} ranks, which "
-            f"have {format_bytes(ask.memory_bytes)}, {format_bytes(kept_bytes)} of it kept free (sharding.reserve)"
+            f"the model without its tables needs {format_bytes(ask.fixed_bytes)} on each of {world} ranks, which "
+            f"have {format_bytes(has)}, {format_bytes(has - usable)} of it kept free (sharding.reserve)"
         )
-    before_bytes = ask.usable_bytes - dense_bytes - overflow.free_bytes
+    fixed_bytes = 0 if host else ask.fixed_bytes
+    before_bytes = max(0, usable - fixed_bytes - overflow.free_bytes)
     table = ask.recipe.tables[overflow.table]
+    fixed = "" if host else f"the dense part takes {format_bytes(fixed_bytes)}, "
     return (
         f"table '{overflow.table}' ({overflow.kind}, {table.rows:,} rows x {table.dim}) needs "
-        f"{format_bytes(overflow.needed_bytes)} on a rank, and {format_bytes(overflow.free_bytes)} are free: of "
-        f"{format_bytes(ask.memory_bytes)} on each of {ask.world} ranks, {format_bytes(kept_bytes)} are kept free "
-        f"(sharding.reserve), the dense part takes {format_bytes(dense_bytes)}, and what was placed before "
-        f"{format_bytes(before_bytes)}"
+        f"{format_bytes(overflow.needed_bytes)} {memory}on a rank, and {format_bytes(overflow.free_bytes)} are "
+        f"free: of {format_bytes(has)} on each of {world} ranks, {format_bytes(has - usable)} are kept free "
+        f"(sharding.reserve), {fixed}and what was placed before {format_bytes(before_bytes)}"
     )
 
 
@@ -77,8 +80,15 @@ def _without_constraints(blamed: list[str], ask: Ask, search: Search) -> Iterato
         yield f"leave the constraint out: {kinds}"
 
 
-def _types(names: list[str], recipe: Recipe) -> str:
-    return ", ".join(f"types [{', '.join(recipe.sharding.tables[name].types)}] of table '{name}'" for name in names)
+def _constraints(names: list[str], recipe: Recipe) -> str:
+    return ", ".join(f"{_constraint(recipe.sharding.tables[name])} of table '{name}'" for name in names)
+
+
+def _constraint(entry: TableSharding) -> str:
+    """What a constraint says, as in a recipe."""
+    types = [f"types [{', '.join(entry.types)}]"] if entry.types else []
+    others = entry.model_dump(exclude_none=True, exclude={"types"})
+    return ", ".join([*types, *(f"{key} {value}" for key, value in others.items())])
 
 
 def _unconstrained(ask: Ask, names: list[str]) -> Ask:
@@ -96,27 +106,34 @@ def _ways_out(ask: Ask, search: Search) -> Iterator[str]:
 
 
 def _more_ranks(ask: Ask) -> Iterator[Change]:
+    topology = ask.topology
     for doubling in range(1, MOST_DOUBLINGS + 1):
-        world = ask.world << doubling
-        yield f"{world} ranks instead of {ask.world}", replace(ask, world=world)
+        world = topology.world << doubling
+        nodes = f" ({-(-world // topology.ranks_per_node)} nodes)" if topology.nodes > 1 else ""
+        yield f"{world} ranks{nodes} instead of {topology.world}", replace(ask, topology=topology.sized(world=world))
 
 
 def _more_memory(ask: Ask, search: Search) -> Iterator[Change]:
-    """A memory per rank near the least that suffices."""
+    """A device memory per rank near the least that suffices."""
+    topology = ask.topology
+
+    def having(num_bytes: int) -> Ask:
+        return replace(ask, topology=replace(topology, hbm_bytes=num_bytes))
+
     # The first plan of a rank without limits fits wherever its largest rank does.
-    unlimited = search(replace(ask, memory_bytes=NO_LIMIT_BYTES))
-    assert isinstance(unlimited, Plan)
-    worst = max(memory.total_bytes for memory in rank_memory(unlimited, ask.recipe, ask.facts))
-    too_few, enough = ask.memory_bytes, int(worst / (1 - ask.recipe.sharding.reserve)) + 2
+    unlimited = search(having(NO_LIMIT_BYTES))
+    if isinstance(unlimited, Overflow):  # of host memory, that a constraint asks for
+        return
+    worst = max(memory.total_bytes for memory in predict(unlimited, ask.recipe, topology, ask.facts).memory)
+    too_few, enough = topology.hbm_bytes, int(worst / (1 - ask.recipe.sharding.reserve)) + 2
     for _ in range(HALVINGS):
         middle = (too_few + enough) // 2
-        if isinstance(search(replace(ask, memory_bytes=middle)), Plan):
+        if isinstance(search(having(middle)), Plan):
             enough = middle
         else:
             too_few = middle
     enough += enough // 100  # rounded to three digits, it must still suffice
-    text = f"{format_bytes(enough)} per rank instead of {format_bytes(ask.memory_bytes)}"
-    yield text, replace(ask, memory_bytes=enough)
+    yield f"{format_bytes(enough)} per rank instead of {format_bytes(topology.hbm_bytes)}", having(enough)
 
 
 def _fp16(ask: Ask) -> Iterator[Change]:

@@ -5,17 +5,21 @@ from pathlib import Path
 
 from dlrmx.errors import InputError
 from dlrmx.plan.shards import Plan
+from dlrmx.plan.topology import Topology
 from dlrmx.plan.validate import plan_problems
 from dlrmx.recipe.schema import Recipe
 
 WAY_OUT = "dlrmx plan RECIPE --json shows a good one; sharding.plan auto makes one"
 
 
-def load_plan(path: Path, recipe: Recipe, world: int) -> Plan:
-    """The plan in `path` for this recipe on `world` ranks. Raises InputError with everything that is wrong in it."""
+def load_plan(path: Path, recipe: Recipe, topology: Topology | None = None) -> Plan:
+    """The plan in `path` for this recipe, on these ranks where they are given.
+
+    Raises InputError with everything that is wrong in it.
+    """
     try:
         plan = Plan.from_json(path.read_text())
-        problems = plan_problems(plan, recipe, world=world)
+        problems = plan_problems(plan, recipe, topology)
     except OSError as error:
         raise InputError(f"{path}: cannot read the plan: {error.strerror}", hint=WAY_OUT) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

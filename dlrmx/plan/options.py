@@ -1,113 +1,212 @@
-"""What the planner may do with each table, and what it would like best."""
+"""What a plan is asked for, and every form that each table may take with what it costs.
+
+Legend: T tables, F forms.
+"""
 
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from dlrmx.errors import InputError, Problem
-from dlrmx.plan.memory import DTYPE_BYTES, Facts, poolings, table_bytes
-from dlrmx.plan.shards import Kind, Strip, TablePlan, cut
-from dlrmx.recipe.schema import Recipe, Table, TableSharding
+from dlrmx.plan.facts import Facts
+from dlrmx.plan.forms import COLUMN_STEP, SLICED, Form, allowed_forms, enumerate_forms, node_ranks
+from dlrmx.plan.memory import dense_bytes, pipeline_bytes
+from dlrmx.plan.pieces import (
+    DEVICE_BYTES,
+    HBM,
+    HOST_BYTES,
+    OURS,
+    STAGES,
+    Column,
+    Pieces,
+    Style,
+    all_reduce_bytes,
+    all_reduce_seconds,
+    costs,
+    replicas,
+)
+from dlrmx.plan.topology import Topology
+from dlrmx.plan.workload import Bools, Floats, Ints, Workload, read_workload
+from dlrmx.recipe.schema import Recipe
 
-# Column slices keep row sums of their own under row-wise AdaGrad, which is another optimizer: only when named.
-UNCONSTRAINED: tuple[Kind, ...] = ("data_parallel", "table_wise", "row_wise")
-COLUMN_STEP = 4  # fbgemm's kernels want dims that are multiples of 4
+OWNER_SECONDS = [Column.OWNER_IDS, Column.OWNER_VECTORS]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a plan is asked for: the recipe, on `world` ranks of `memory_bytes` each."""
+    """What a plan is asked for: the recipe, on the ranks of a topology."""
 
     recipe: Recipe
-    world: int
-    memory_bytes: int
+    topology: Topology
     facts: Facts | None = None
+    style: Style = OURS
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes of a rank that a plan may fill."""
-        return int(self.memory_bytes * (1 - self.recipe.sharding.reserve))
+        """Bytes of a rank's device that a plan may fill."""
+        return int(self.topology.hbm_bytes * (1 - self.recipe.sharding.reserve))
+
+    @property
+    def usable_host_bytes(self) -> int:
+        """Bytes of a rank's share of the host's memory that a plan may fill."""
+        return int(self.topology.ddr_bytes * (1 - self.recipe.sharding.reserve))
+
+    @cached_property
+    def fixed_bytes(self) -> int:
+        """Bytes that each rank spends whatever the plan: the dense part, and batches read ahead."""
+        ids = float(self.workload.ids.sum()) / self.workload.batch
+        world = self.topology.world
+        return sum(dense_bytes(self.recipe, world)) + pipeline_bytes(self.recipe, world, ids)
+
+    @cached_property
+    def workload(self) -> Workload:
+        """What a step asks of each table."""
+        return read_workload(self.recipe, self.facts)
 
 
 @dataclass(frozen=True)
-class Demand:
-    """One table: its size, its use, and the sharding types that it may take."""
+class Options:
+    """Every form of every table, costed. Arrays are (F, T); a form that a table may not take costs infinitely much.
 
-    name: str
-    table: Table
-    pooling: tuple[float, ...]
-    allowed: tuple[Kind, ...]
-    slices: int
-    stored_bytes: int
-
-    @property
-    def lookup_cost(self) -> float:
-        """Bytes read and returned per sample."""
-        elements = sum(mean * DTYPE_BYTES[self.table.dtype] + 4 for mean in self.pooling)
-        return elements * self.table.dim
-
-    def cut(self, kind: Kind, *, world: int) -> TablePlan:
-        """The table cut as `kind`. Strips of one rank stand on rank 0 until they are placed."""
-        rows, dim = self.table.rows, self.table.dim
-        strips: tuple[Strip, ...]
-        match kind:
-            case "data_parallel":
-                strips = ()
-            case "row_wise":
-                strips = (Strip(0, rows, 0, dim, 0, world),)
-            case "table_wise":
-                strips = (Strip(0, rows, 0, dim, 0, 1),)
-            case "column_wise":
-                steps = dim // COLUMN_STEP
-                cuts = [COLUMN_STEP * cut(steps, self.slices, k) for k in range(self.slices + 1)]
-                strips = tuple(Strip(0, rows, cuts[k], cuts[k + 1], 0, 1) for k in range(self.slices))
-        return TablePlan(rows, dim, self.table.dtype, kind, strips=strips)
-
-
-def enumerate_demands(ask: Ask) -> list[Demand]:
-    """Each table with what the recipe lets the planner do. Raises InputError where a constraint asks the impossible."""
-    recipe = ask.recipe
-    means = poolings(recipe, ask.facts)
-    optimizer = recipe.optimizer.sparse.kind
-    demands, problems = [], []
-    for name, table in recipe.tables.items():
-        constraint = recipe.sharding.tables.get(name)
-        most = table.dim // COLUMN_STEP
-        allowed, slices = UNCONSTRAINED, min(ask.world, most)
-        if constraint:
-            allowed, slices = tuple(constraint.types), constraint.slices or slices
-            problems += _column_problems(name, table.dim, constraint)
-        if most == 1 and len(allowed) > 1:
-            allowed = tuple(kind for kind in allowed if kind != "column_wise")
-        demands.append(Demand(name, table, tuple(means[name]), allowed, slices, table_bytes(table, optimizer)))
-    if problems:
-        raise InputError(problems)
-    return demands
-
-
-def _column_problems(name: str, dim: int, constraint: TableSharding) -> list[Problem]:
-    """What column slices the constraint asks for that the table's dim does not allow."""
-    most = dim // COLUMN_STEP
-    if constraint.types == ["column_wise"] and most == 1:
-        key, what = "types", f"column_wise cannot cut table '{name}': dim {dim} is one step of {COLUMN_STEP} columns"
-        hint = f"take table_wise or row_wise, or a dim of at least {2 * COLUMN_STEP}"
-    elif "column_wise" in constraint.types and (constraint.slices or 0) > most:
-        key, what = "slices", f"{constraint.slices} column slices of table '{name}': dim {dim} allows at most {most}"
-        hint = f"slices are multiples of {COLUMN_STEP} columns; take at most {most}"
-    else:
-        return []
-    return [Problem(what, key=f"sharding.tables.{name}.{key}", hint=hint)]
-
-
-def choose(demand: Demand, ask: Ask, *, large_bytes: float) -> Kind:
-    """The best type that the table may take, cut where it holds more than `large_bytes`.
-
-    data_parallel where the all-reduce of its gradient, 2 (W - 1) / W x rows x dim, moves less per rank than its
-    features' vectors there and back, 2 (W - 1) / W x (batch / W) x dim for each.
+    Seconds and bytes of one step: over all ranks ("total"), and on the rank that has most of them ("largest").
     """
-    rows, world = demand.table.rows, ask.world
-    small = world > 1 and rows * world < ask.recipe.train.batch * len(demand.pooling)
-    large = demand.stored_bytes > large_bytes and 1 < world <= rows
-    cutting: tuple[Kind, ...] = ("row_wise", "column_wise", "table_wise")
-    whole: tuple[Kind, ...] = ("table_wise", "row_wise", "column_wise")
-    ranking = cutting if large else whole
-    ranking = ("data_parallel", *ranking) if small else (*ranking, "data_parallel")
-    return next(kind for kind in ranking if kind in demand.allowed)
+
+    ask: Ask
+    workload: Workload
+    forms: tuple[Form, ...]
+    allowed: Bools
+    total_s: Floats
+    largest_s: Floats
+    total_bytes: Floats
+    largest_bytes: Floats
+    total_host_bytes: Floats
+    largest_host_bytes: Floats
+    free_bytes: int  # on each rank, before any table
+
+    def fitting(self) -> Bools:
+        """Forms whose largest part fits a rank that holds nothing else. (F, T)"""
+        host = self.largest_host_bytes <= self.ask.usable_host_bytes
+        return self.allowed & (self.largest_bytes <= self.free_bytes) & host
+
+
+def enumerate_options(ask: Ask, *, host: bool = False, bands: bool = False) -> Options:
+    """All tables with all forms. `host`: in the host's memory, too. Raises InputError for impossible constraints."""
+    recipe, topology = ask.recipe, ask.topology
+    if problems := [*_column_problems(recipe), *_tier_problems(recipe, topology)]:
+        raise InputError(problems)
+    workload = ask.workload
+    forms = enumerate_forms(recipe, topology, host=host, bands=bands)
+    allowed = allowed_forms(forms, recipe, topology, host=host)
+    used = np.flatnonzero(allowed.any(axis=1))
+    forms, allowed = [forms[index] for index in used], allowed[used]
+    numbers = np.full((6, len(forms), len(recipe.tables)), np.inf)
+    for index, form in enumerate(forms):
+        may = np.flatnonzero(allowed[index])
+        numbers[:, index, may] = _form_costs(form, may, ask, workload)
+    total_s, largest_s, total_bytes, largest_bytes, total_host_bytes, largest_host_bytes = numbers
+    return Options(
+        ask=ask,
+        workload=workload,
+        forms=tuple(forms),
+        allowed=allowed,
+        total_s=total_s,
+        largest_s=largest_s,
+        total_bytes=total_bytes,
+        largest_bytes=largest_bytes,
+        total_host_bytes=total_host_bytes,
+        largest_host_bytes=largest_host_bytes,
+        free_bytes=ask.usable_bytes - ask.fixed_bytes,
+    )
+
+
+def _form_costs(form: Form, tables: Ints, ask: Ask, workload: Workload) -> Floats:
+    """Six numbers of each table in this form, in the order of Options. (6, T)"""
+    world, optimizer = ask.topology.world, ask.recipe.optimizer.sparse.kind
+    if form.kind == "data_parallel":
+        found = replicas(workload, ask.topology, optimizer)[tables]
+        reduced = all_reduce_seconds(all_reduce_bytes(workload)[tables], ask.topology)
+        seconds = found[:, STAGES].sum(axis=1) + reduced
+        device = found[:, DEVICE_BYTES].sum(axis=1)
+        return np.stack([seconds * world, seconds, device * world, device, 0 * device, 0 * device])
+    ranks = form.ranks(ask.topology)
+    rows, steps = workload.rows[tables], workload.dim[tables] // COLUMN_STEP
+    found = np.zeros((len(tables), len(Column)))
+    for share, tier, ratio in ((form.band, HBM, 0.0), (1 - form.band, form.tier, form.cache_ratio)):
+        if share:
+            found += costs(
+                _alike(form, tables, rows * share, tier, ratio, ask, workload),
+                workload,
+                ask.topology,
+                optimizer,
+                ask.style,
+            )
+    # The mean piece's costs, and how much the largest is larger than it.
+    pieces = ranks * form.slices
+    more = np.ceil(rows / ranks) * ranks / rows * np.ceil(steps / form.slices) * form.slices / steps
+    owner_s = found[:, OWNER_SECONDS].sum(axis=1) * pieces
+    owner_bytes = found[:, Column.OWNER_BYTES] * pieces
+    seconds, device = found[:, STAGES].sum(axis=1), found[:, DEVICE_BYTES].sum(axis=1)
+    host = found[:, HOST_BYTES].sum(axis=1)
+    return np.stack(
+        [
+            seconds * pieces + owner_s * world,
+            seconds * more + owner_s,
+            device * pieces + owner_bytes * world,
+            device * more + owner_bytes,
+            host * pieces,
+            host * more,
+        ]
+    )
+
+
+def _alike(form: Form, tables: Ints, rows: Floats, tier: int, ratio: float, ask: Ask, workload: Workload) -> Pieces:
+    """One piece of mean size for each table."""
+    ranks, node = form.ranks(ask.topology), min(form.ranks(ask.topology), node_ranks(ask.topology))
+    count = len(tables)
+    return Pieces(
+        tables,
+        rows / ranks,
+        workload.dim[tables] / form.slices,
+        np.full(count, tier),
+        np.full(count, ratio),
+        rows * node / ranks if form.route == "by_node" else np.zeros(count),
+        np.full(count, float(node)),
+    )
+
+
+def _column_problems(recipe: Recipe) -> list[Problem]:
+    """What column slices constraints ask for that a table's dim does not allow."""
+    found = []
+    for name, entry in recipe.sharding.tables.items():
+        dim, types = recipe.tables[name].dim, set(entry.types or ())
+        most = dim // COLUMN_STEP
+        if types and types <= set(SLICED) and most == 1:
+            key, what = (
+                "types",
+                f"column slices cannot cut table '{name}': dim {dim} is one step of {COLUMN_STEP} columns",
+            )
+            hint = f"take table_wise or row_wise, or a dim of at least {2 * COLUMN_STEP}"
+        elif types & set(SLICED) and (entry.slices or 0) > most:
+            key, what = "slices", f"{entry.slices} column slices of table '{name}': dim {dim} allows at most {most}"
+            hint = f"slices are multiples of {COLUMN_STEP} columns; take at most {most}"
+        else:
+            continue
+        found.append(Problem(what, key=f"sharding.tables.{name}.{key}", hint=hint))
+    return found
+
+
+def _tier_problems(recipe: Recipe, topology: Topology) -> list[Problem]:
+    """Tiers that constraints ask for and ranks do not have."""
+    if topology.ddr_bytes:
+        return []
+    where = "a processor" if topology.device == "cpu" else "these devices"
+    return [
+        Problem(
+            f"table '{name}' cannot lie in {entry.tier}: {where} has no other memory than hbm",
+            key=f"sharding.tables.{name}.tier",
+            hint="take it out",
+        )
+        for name, entry in recipe.sharding.tables.items()
+        if entry.tier not in (None, "hbm")
+    ]

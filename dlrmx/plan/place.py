@@ -1,118 +1,231 @@
-"""Puts cut tables on ranks: what stands on all ranks first, then the longest piece to the least loaded rank."""
+"""Puts things on bins: greedy (longest first) and largest differencing, each followed by a local search.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+A bin is a rank, or a node with all its ranks alike. Things and bins have seconds, device bytes and host bytes.
 
-from dlrmx.plan.memory import rectangle_memory, replica_memory, sender_memory
-from dlrmx.plan.options import Ask, Demand
-from dlrmx.plan.shards import Kind, Strip, TablePlan
+Legend: N things, K bins.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlrmx.plan.workload import Floats, Ints
+
+GOOD = 1.001  # of the mean load: no need to search on
+PAIRS_OF = 12  # of the longest things of the most loaded bin, pairs are tried too
+EPSILON = 1e-9
+SWAPS = 40_000  # at the most, of one local search
 
 
 @dataclass(frozen=True)
-class Overflow:
-    """The first piece that found no room: what it needs and the most that any (or that its) rank had left."""
+class Things:
+    """What has to be placed. (N,) each."""
 
-    table: str
-    kind: Kind
-    needed_bytes: int
-    free_bytes: int
+    seconds: Floats
+    device_bytes: Floats
+    host_bytes: Floats
+
+    def __len__(self) -> int:
+        return len(self.seconds)
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A strip that one rank must take whole."""
+class Bins:
+    """Where it can go: seconds that are there already, and bytes that are free. (K,) each."""
 
-    demand: Demand
-    cut: TablePlan
-    index: int
-    weight: float
+    seconds: Floats
+    device_bytes: Floats
+    host_bytes: Floats
 
-    @property
-    def strip(self) -> Strip:
-        return self.cut.strips[self.index]
+    def __len__(self) -> int:
+        return len(self.seconds)
 
+    def after(self, things: Things, where: Ints) -> "Bins":
+        """These bins once things lie in them."""
 
-class Ranks:
-    """Free bytes and load of each rank while a plan grows."""
+        def sums(value: Floats) -> Floats:
+            return np.bincount(where, value, minlength=len(self)).astype(float)
 
-    def __init__(self, world: int, free_bytes: int) -> None:
-        self.free = [free_bytes] * world
-        self.load = [0.0] * world
+        return Bins(
+            self.seconds + sums(things.seconds),
+            self.device_bytes - sums(things.device_bytes),
+            self.host_bytes - sums(things.host_bytes),
+        )
 
-    def fits_everywhere(self, num_bytes: Sequence[int]) -> bool:
-        return all(need <= free for need, free in zip(num_bytes, self.free, strict=True))
-
-    def take(self, rank: int, num_bytes: int, load: float) -> None:
-        self.free[rank] -= num_bytes
-        self.load[rank] += load
-
-    def least_loaded(self, num_bytes: int, *, not_on: set[int]) -> int | None:
-        """The least loaded rank with room, preferably not one of `not_on`; the lowest of equals."""
-        able = [rank for rank, free in enumerate(self.free) if num_bytes <= free]
-        return min(able, key=lambda rank: (rank in not_on, self.load[rank], rank), default=None)
+    def hold(self) -> bool:
+        """Whether nothing is over full, but for rounding."""
+        slack = EPSILON * (1 + np.abs(self.device_bytes).max(initial=0.0))
+        return bool((self.device_bytes >= -slack).all() and (self.host_bytes >= -slack).all())
 
 
-def place(
-    demands: Sequence[Demand], cuts: Sequence[TablePlan], ask: Ask, *, free_bytes: int
-) -> dict[str, TablePlan] | Overflow:
-    """The tables with their ranks, or what does not fit into `free_bytes` on each rank.
+@dataclass(frozen=True)
+class NoRoom:
+    """The first thing that found no room, and the most device and host bytes that any bin had left."""
 
-    A piece's weight is its share of all stored bytes plus its share of all look-up cost.
+    thing: int
+    free_bytes: float
+    free_host_bytes: float
+
+
+Method = Callable[[Things, Bins], "Ints | NoRoom"]
+
+
+def greedy(things: Things, bins: Bins) -> Ints | NoRoom:
+    """Longest first, each to the least loaded bin with room (the lowest of equals): where each thing goes. (N,)"""
+    return _in_order(things, bins, np.argsort(-things.seconds, kind="stable"), bins.seconds.copy())
+
+
+def largest_bytes_first(things: Things, bins: Bins) -> Ints | NoRoom:
+    """The largest first, each to the bin with most room: what fits where longest first leaves holes too small."""
+    order = np.argsort(-(things.device_bytes + things.host_bytes), kind="stable")
+    return _in_order(things, bins, order, -bins.device_bytes - bins.host_bytes, by_bytes=True)
+
+
+def _in_order(things: Things, bins: Bins, order: Ints, fullness: Floats, *, by_bytes: bool = False) -> Ints | NoRoom:
+    free, free_host = bins.device_bytes.copy(), bins.host_bytes.copy()
+    weight = things.device_bytes + things.host_bytes if by_bytes else things.seconds
+    where = np.zeros(len(things), dtype=np.int64)
+    for thing in order.tolist():
+        device, host = things.device_bytes[thing], things.host_bytes[thing]
+        bin_ = int(fullness.argmin()) if len(bins) else 0
+        if not len(bins) or free[bin_] < device or free_host[bin_] < host:
+            able = (free >= device) & (free_host >= host)
+            if not able.any():
+                return NoRoom(thing, float(free.max(initial=0.0)), float(free_host.max(initial=0.0)))
+            bin_ = int(np.where(able, fullness, np.inf).argmin())
+        where[thing] = bin_
+        fullness[bin_] += weight[thing]
+        free[bin_] -= device
+        free_host[bin_] -= host
+    return where
+
+
+def differencing(things: Things, bins: Bins) -> Ints | NoRoom:
+    """Karmarkar and Karp's largest differencing, k-way: the two partial partitions whose sums differ most are joined
+    in reverse order, until one is left. Memory is looked at afterwards: where it does not hold, greedy goes instead.
     """
-    ranks = Ranks(ask.world, free_bytes)
-    all_bytes = sum(demand.stored_bytes for demand in demands)
-    all_cost = sum(demand.lookup_cost for demand in demands) or 1.0
-    pieces: list[Piece] = []
-    by_size = sorted(zip(demands, cuts, strict=True), key=lambda pair: -pair[0].stored_bytes)
-    for demand, table in by_size:
-        weight = demand.stored_bytes / all_bytes + demand.lookup_cost / all_cost
-        needs, shares = _on_each_rank(demand, table, ask)
-        if not ranks.fits_everywhere(needs):
-            return Overflow(demand.name, table.kind, max(needs), min(ranks.free))
-        for rank in range(ask.world):
-            ranks.take(rank, needs[rank], weight * shares[rank])
-        if table.kind in ("table_wise", "column_wise"):
-            pieces += [
-                Piece(demand, table, index, weight * (strip.col_end - strip.col_start) / table.dim)
-                for index, strip in enumerate(table.strips)
-            ]
-    placed = {demand.name: table for demand, table in zip(demands, cuts, strict=True)}
-    return _place_pieces(pieces, ranks, placed, ask)
+    if not len(things) or not len(bins):
+        return greedy(things, bins)
+    count, num = len(bins), len(things)
+    # A partition is its sums in descending order; lines[i] says which bin of which earlier partitions each is made of.
+    base = np.argsort(-bins.seconds, kind="stable")
+    sums = [bins.seconds[base]]
+    parts: list[tuple[int, int, Ints, Ints]] = []
+    heap = [(-float(np.ptp(sums[0])), 0)]
+    for thing in range(num):
+        alone = np.zeros(count)
+        alone[0] = things.seconds[thing]
+        sums.append(alone)
+        heap.append((-float(alone[0]), thing + 1))
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        one, other = heapq.heappop(heap)[1], heapq.heappop(heap)[1]
+        joined = sums[one] + sums[other][::-1]
+        order = np.argsort(-joined, kind="stable")
+        parts.append((one, other, order, count - 1 - order))
+        sums.append(joined[order])
+        sums[one] = sums[other] = alone[:0]
+        heapq.heappush(heap, (-float(sums[-1][0] - sums[-1][-1]), len(sums) - 1))
+    where = _unfold(parts, num, base)
+    return where if bins.after(things, where).hold() else greedy(things, bins)
 
 
-def _on_each_rank(demand: Demand, table: TablePlan, ask: Ask) -> tuple[list[int], list[float]]:
-    """Bytes and share of the table on each rank that need no decision: all but strips of one rank."""
-    world, batch, optimizer = ask.world, ask.recipe.train.batch, ask.recipe.optimizer.sparse.kind
-    if table.kind == "data_parallel":
-        # Every rank looks up its own samples only.
-        return [replica_memory(table, optimizer).total_bytes] * world, [1 / world] * world
-    sending = sender_memory(table, demand.pooling, local_batch=-(-batch // world))
-    needs, shares = [sending.total_bytes] * world, [0.0] * world
-    if table.kind == "row_wise":
-        for part in table.rectangles(demand.name):
-            memory = rectangle_memory(part, table, demand.pooling, batch=batch, optimizer=optimizer)
-            needs[part.rank] += memory.total_bytes
-            shares[part.rank] = part.rows / table.rows
-    return needs, shares
+def _unfold(parts: list[tuple[int, int, Ints, Ints]], num: int, base: Ints) -> Ints:
+    """From the joined partitions back to where each thing lies; the partition of the bins themselves names them."""
+    count = len(base)
+    place: dict[int, Ints] = {num + len(parts): np.arange(count)}  # by partition: the final bin of each of its bins
+    for index in range(len(parts) - 1, -1, -1):
+        one, other, from_one, from_other = parts[index]
+        mine = place.pop(num + 1 + index)
+        for part, order in ((one, from_one), (other, from_other)):
+            place[part] = np.empty(count, dtype=np.int64)
+            place[part][order] = mine
+    names = np.empty(count, dtype=np.int64)
+    names[place[0]] = base
+    return names[np.array([place[thing + 1][0] for thing in range(num)], dtype=np.int64)]
 
 
-def _place_pieces(
-    pieces: list[Piece], ranks: Ranks, placed: dict[str, TablePlan], ask: Ask
-) -> dict[str, TablePlan] | Overflow:
-    """Longest processing time first. A table's column slices go to different ranks where possible."""
-    batch, optimizer = ask.recipe.train.batch, ask.recipe.optimizer.sparse.kind
-    taken: dict[str, set[int]] = {}
-    for piece in sorted(pieces, key=lambda piece: -piece.weight):
-        name = piece.demand.name
-        (rectangle,) = piece.strip.rectangles(name)
-        memory = rectangle_memory(rectangle, piece.cut, piece.demand.pooling, batch=batch, optimizer=optimizer)
-        table, on = placed[name], taken.setdefault(name, set())
-        rank = ranks.least_loaded(memory.total_bytes, not_on=on)
-        if rank is None:
-            return Overflow(name, table.kind, memory.total_bytes, max(ranks.free))
-        ranks.take(rank, memory.total_bytes, piece.weight)
-        on.add(rank)
-        strips = list(table.strips)
-        strips[piece.index] = replace(piece.strip, first_rank=rank)
-        placed[name] = replace(table, strips=tuple(strips))
-    return placed
+# ------------------------------------------------------------------------------------ local search
+
+
+def improved(method: Method) -> Method:
+    """The method, and then a local search."""
+
+    def both(things: Things, bins: Bins) -> Ints | NoRoom:
+        where = method(things, bins)
+        if isinstance(where, NoRoom):
+            return where
+        mean_s = (bins.seconds.sum() + things.seconds.sum()) / len(bins)
+        return improve(things, bins, where, good_s=GOOD * mean_s)
+
+    return both
+
+
+def improve(things: Things, bins: Bins, where: Ints, *, good_s: float) -> Ints:
+    """Take things from the most loaded bin, alone, in pairs or for another thing, as long as its load goes down.
+
+    Ends where no bin has more than `good_s`. Bins that hold stay so. Each change is the best of all, so the result
+    is the same everywhere.
+    """
+    where = where.copy()
+    now = bins.after(things, where)
+    load, free, free_host = now.seconds, now.device_bytes, now.host_bytes
+    for _ in range(SWAPS if len(things) else 0):
+        heavy = int(load.argmax())
+        if load[heavy] <= good_s:
+            break
+        change = _best_change(things, where, load, free, free_host, heavy)
+        if change is None:
+            break
+        out, thing, light = change
+        for moved, source, target in [*((one, heavy, light) for one in out), *((one, light, heavy) for one in thing)]:
+            where[moved] = target
+            for value, amount in (
+                (load, things.seconds[moved]),
+                (free, -things.device_bytes[moved]),
+                (free_host, -things.host_bytes[moved]),
+            ):
+                value[source] -= amount
+                value[target] += amount
+    return where
+
+
+def _best_change(
+    things: Things, where: Ints, load: Floats, free: Floats, free_host: Floats, heavy: int
+) -> tuple[list[int], list[int], int] | None:
+    """(what leaves the heavy bin, what comes instead, from or to which bin) that lowers the higher load most."""
+    bundles = _bundles(things, np.flatnonzero(where == heavy))
+    if not bundles:
+        return None
+    out_s, out_device, out_host = (
+        np.array([sum(value[one] for one in bundle) for bundle in bundles])[:, None]
+        for value in (things.seconds, things.device_bytes, things.host_bytes)
+    )
+    # What comes instead: a thing of another bin, or nothing.
+    others = np.flatnonzero(where != heavy)
+    nothing = np.delete(np.arange(len(load)), heavy)
+    light = np.concatenate([where[others], nothing])
+    zeros = np.zeros(len(nothing))
+    in_s, in_device, in_host = (
+        np.concatenate([value[others], zeros]) for value in (things.seconds, things.device_bytes, things.host_bytes)
+    )
+    moved = out_s - in_s
+    higher = np.maximum(load[heavy] - moved, load[light] + moved)
+    device, host = out_device - in_device, out_host - in_host
+    able = (device <= free[light]) & (-device <= free[heavy]) & (host <= free_host[light]) & (-host <= free_host[heavy])
+    higher = np.where(able, higher, np.inf)
+    best = int(higher.argmin())
+    row, column = divmod(best, higher.shape[1])
+    if not higher[row, column] < load[heavy] * (1 - EPSILON):
+        return None
+    coming = [int(others[column])] if column < len(others) else []
+    return bundles[row], coming, int(light[column])
+
+
+def _bundles(things: Things, mine: Ints) -> list[list[int]]:
+    """Each of these things, and each pair of the longest of them."""
+    longest = mine[np.argsort(-things.seconds[mine], kind="stable")].tolist()
+    pairs = [[one, other] for index, one in enumerate(longest[:PAIRS_OF]) for other in longest[index + 1 : PAIRS_OF]]
+    return [[one] for one in longest] + pairs

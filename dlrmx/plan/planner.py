@@ -1,60 +1,86 @@
-"""Decides how each table is cut and where it lies: enumerate, place, check."""
+"""Decides how each table is cut and where it lies: enumerate, cost, place, choose."""
 
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from dlrmx.plan.arrange import Overflow, arrange, what_lacks
+from dlrmx.plan.choose import cheapest, choices
+from dlrmx.plan.cost import predict
+from dlrmx.plan.facts import Facts
 from dlrmx.plan.impossible import explain
-from dlrmx.plan.memory import Facts, dense_memory, rank_memory
-from dlrmx.plan.options import Ask, choose, enumerate_demands
-from dlrmx.plan.place import Overflow, place
-from dlrmx.plan.shards import Plan, TablePlan
+from dlrmx.plan.options import Ask, Options, enumerate_options
+from dlrmx.plan.pieces import OURS, Style
+from dlrmx.plan.place import Method, differencing, greedy, improved, largest_bytes_first
+from dlrmx.plan.shards import Plan
+from dlrmx.plan.topology import Topology
 from dlrmx.plan.validate import plan_problems
 from dlrmx.recipe.schema import Recipe
 
-# A table larger than this part of a rank's fair share is cut; the next smaller part is tried where memory does not
-# suffice. At 0 all are cut: the most even plan that the constraints allow. (Replicas stay: a small table, its sums and
-# its gradient take no more than the exchange buffers that they save.)
-FAIR_SHARES = (1.0, 0.5, 0.25, 0.0)
+METHODS = (improved(differencing), improved(greedy))
+PLAIN = (greedy, largest_bytes_first)
+ROUNDED = 16  # bytes: each part of a prediction is rounded up
+TRIED = 3  # of the forms for all tables, those that fit and promise most
 
 
-def make_plan(recipe: Recipe, *, world: int, memory_bytes: int, facts: Facts | None = None) -> Plan:
-    """The plan for `world` ranks of `memory_bytes` each: the same for the same arguments, on any machine.
+def make_plan(recipe: Recipe, topology: Topology, facts: Facts | None = None, *, style: Style = OURS) -> Plan:
+    """The plan for these ranks: the same for the same arguments, on any machine.
 
     Raises InputError where a constraint asks the impossible, or where no plan fits: it then names the table, the
     bytes that it needs and the bytes free, whether memory or a constraint is to blame, and ways out, each tried.
     """
-    ask = Ask(recipe, world, memory_bytes, facts)
+    ask = Ask(recipe, topology, facts, style)
     plan = search(ask)
     if isinstance(plan, Overflow):
-        raise explain(plan, ask, search)
+        raise explain(plan, ask, first_that_fits)
     return plan
 
 
 def search(ask: Ask) -> Plan | Overflow:
-    """The first of ever more even plans that fits, or what does not fit in the most even one."""
-    demands = enumerate_demands(ask)
-    free_bytes = ask.usable_bytes - dense_memory(ask.recipe, world=ask.world).total_bytes
-    fair_share_bytes = sum(demand.stored_bytes for demand in demands) / ask.world
-    for part in FAIR_SHARES:
-        large_bytes = part * fair_share_bytes
-        kinds = [choose(demand, ask, large_bytes=large_bytes) for demand in demands]
-        cuts = [demand.cut(kind, world=ask.world) for demand, kind in zip(demands, kinds, strict=True)]
-        placed = place(demands, cuts, ask, free_bytes=free_bytes)
-        if not isinstance(placed, Overflow):
-            return _checked(Plan(ask.world, placed, notes=_notes(ask.recipe, placed)), ask)
-        overflow = placed
-    return overflow
+    """The plan whose step is predicted to be the shortest, or what does not fit in any."""
+    for options in _ever_more_tiers(ask):
+        plans = list(islice(_fitting(options, METHODS), TRIED * len(METHODS)))
+        if plans:
+            return _checked(min(plans, key=lambda plan: _step_s(plan, ask)), ask)
+    return first_that_fits(ask)
+
+
+def first_that_fits(ask: Ask) -> Plan | Overflow:
+    """A plan that fits, whatever its step takes; or what does not fit in the one that takes the least memory."""
+    for options in _ever_more_tiers(ask):
+        for plan in _fitting(options, PLAIN):
+            return plan
+    return what_lacks(options)
+
+
+def _ever_more_tiers(ask: Ask) -> Iterator[Options]:
+    """Device memory alone; the host's, too; tables that lie partly in each."""
+    yield enumerate_options(ask)
+    if ask.topology.ddr_bytes:
+        yield enumerate_options(ask, host=True)
+        yield enumerate_options(ask, host=True, bands=True)
+
+
+def _fitting(options: Options, methods: Sequence[Method]) -> Iterator[Plan]:
+    """Plans that fit, of the most promising forms first."""
+    if (cheapest(options) < 0).any():
+        return
+    for form in choices(options):
+        for method in methods:
+            plan = arrange(options, form, method)
+            if isinstance(plan, Plan):
+                yield plan
+
+
+def _step_s(plan: Plan, ask: Ask) -> float:
+    return predict(plan, ask.recipe, ask.topology, ask.facts, style=ask.style).step_s
 
 
 def _checked(plan: Plan, ask: Ask) -> Plan:
     """The plan, once it covers every table and fits: anything else is a bug of ours."""
-    problems = plan_problems(plan, ask.recipe, world=ask.world)
+    problems = plan_problems(plan, ask.recipe, ask.topology)
     assert not problems, problems
-    worst = max(memory.total_bytes for memory in rank_memory(plan, ask.recipe, ask.facts))
-    assert worst <= ask.usable_bytes, f"{worst} bytes planned on a rank that has {ask.usable_bytes}"
+    memory = predict(plan, ask.recipe, ask.topology, ask.facts, style=ask.style).memory
+    worst, worst_host = max(rank.total_bytes for rank in memory), max(rank.host_bytes for rank in memory)
+    assert worst <= ask.usable_bytes + ROUNDED, f"{worst} bytes planned on a rank that has {ask.usable_bytes}"
+    assert worst_host <= ask.usable_host_bytes + ROUNDED, (worst_host, ask.usable_host_bytes)
     return plan
-
-
-def _notes(recipe: Recipe, tables: dict[str, TablePlan]) -> tuple[str, ...]:
-    """What a reader of the plan should know."""
-    sliced = [name for name, table in tables.items() if len(table.strips) > 1]
-    if not sliced or recipe.optimizer.sparse.kind != "rowwise_adagrad":
-        return ()
-    return (f"row-wise AdaGrad keeps a sum of its own for each column slice of {', '.join(sliced)}",)

@@ -11,9 +11,9 @@ Cargo = Literal["ids", "vectors", "gradients", "all_reduce", "cache"]
 class RankMemory:
     """Bytes on one rank, by what they are for. The tables' part in host memory is apart: it is another tier."""
 
-    weights_bytes: int = 0  # in device memory, the tables' cached rows included
+    weights_bytes: int = 0  # of tables, in device memory; cached rows and replicas included
     state_bytes: int = 0  # the tables' optimizer state, likewise
-    dense_bytes: int = 0  # weights, gradients and optimizer state of the dense part and of replicated tables
+    dense_bytes: int = 0  # weights, gradients and optimizer state of the dense part; gradients of replicas
     activation_bytes: int = 0
     exchange_bytes: int = 0  # ids, vectors and gradients on their way
     pipeline_bytes: int = 0  # batches that are read ahead

@@ -3,7 +3,7 @@
 Sources, where a number has one; the tags say how good it is.
   [A100]   NVIDIA A100 datasheet: 40 GB at 1,555 GB/s, 80 GB at 2,039 GB/s; fp32 19.5, TF32 156, bf16 312 TFLOP/s;
            NVLink 600 GB/s in both directions together; PCIe 4 x16: 32 GB/s in one.
-  [H100]   NVIDIA H100 SXM datasheet: 80 GB at 3,350 GB/s; fp32 67, bf16 989 TFLOP/s (dense); NVLink 900 GB/s in both
+  [H100]   NVIDIA H100 SXM datasheet: 80 GB at 3,350 GB/s; fp32 67, TF32 494, bf16 989 TFLOP/s; NVLink 900 GB/s in both
            directions; PCIe 5 x16: 64 GB/s in one.
   [H200]   NVIDIA H200 datasheet: 141 GB at 4,800 GB/s, the rest as H100.
   [DGX]    NVIDIA DGX A100 80GB and DGX H100 datasheets: 2 TB of host memory; 8 x 200 Gb/s and 8 x 400 Gb/s to other
@@ -63,6 +63,7 @@ class Topology:
     up_latency_s: float  # of a collective with nothing in it
     out_latency_s: float
     fp32_flops: float
+    tf32_flops: float
     bf16_flops: float
     op_s: float  # to start one operation
     id_s: float  # to route one id at its sample's owner
@@ -103,6 +104,7 @@ _ZIONEX = Topology(
     up_latency_s=20e-6,  # estimate
     out_latency_s=50e-6,  # estimate
     fp32_flops=19.5e12,  # [A100]
+    tf32_flops=156e12,  # [A100]
     bf16_flops=312e12,  # [A100]
     op_s=5e-6,  # estimate: a kernel launch
     id_s=0.1e-9,  # estimate: three passes over an id of 8 bytes and its place, at the memory's rate
@@ -123,6 +125,7 @@ _DGX_H100 = replace(
     up_rate=450 * GB,  # [H100]
     out_rate=50 * GB,  # [DGX]
     fp32_flops=67e12,  # [H100]
+    tf32_flops=494e12,  # [H100]
     bf16_flops=989e12,  # [H100]
 )
 _HGX_H200 = replace(_DGX_H100, hbm_bytes=141 * GB, hbm_rate=4800 * GB)  # [H200]
@@ -141,6 +144,7 @@ _CPU = Topology(
     up_latency_s=300e-6,
     out_latency_s=500e-6,
     fp32_flops=50e9,
+    tf32_flops=50e9,
     bf16_flops=100e9,
     op_s=20e-6,
     id_s=20e-9,
@@ -196,6 +200,7 @@ def _with_numbers(topology: Topology, node: Node) -> Topology:
         "up_latency_s": (node.up_us, 1e-6),
         "out_latency_s": (node.out_us, 1e-6),
         "fp32_flops": (node.fp32_tflops, 1e12),
+        "tf32_flops": (node.tf32_tflops, 1e12),
         "bf16_flops": (node.bf16_tflops, 1e12),
         "op_s": (node.op_us, 1e-6),
         "id_s": (node.id_ns, 1e-9),

@@ -5,19 +5,16 @@ from itertools import combinations
 from typing import get_args
 
 from dlrmx.errors import Problem
-from dlrmx.plan.options import COLUMN_STEP
-from dlrmx.plan.shards import Kind, Plan, Strip, TablePlan
+from dlrmx.plan.forms import COLUMN_STEP
+from dlrmx.plan.shards import Kind, Plan, Route, Strip, TablePlan, Tier
+from dlrmx.plan.topology import Topology
 from dlrmx.recipe.schema import Recipe
 
-ROUTES: tuple[str, ...] = ("flat",)
-TIERS = ("hbm",)
 
-
-def plan_problems(plan: Plan, recipe: Recipe, *, world: int) -> list[Problem]:
-    """Everything in which the plan differs from the recipe or cannot be run; empty for a good plan."""
-    problems = []
-    if plan.world != world:
-        problems.append(Problem(f"is for {plan.world} ranks, not {world}", key="world", hint="make a plan for them"))
+def plan_problems(plan: Plan, recipe: Recipe, topology: Topology | None = None) -> list[Problem]:
+    """Everything in which the plan differs from the recipe, or from the ranks that are to run it where they are given;
+    empty for a good plan."""
+    problems = _misfits(plan, topology) if topology else []
     for name in [name for name in recipe.tables if name not in plan.tables]:
         problems.append(Problem("the plan lacks this table of the recipe", key=f"tables.{name}"))
     for name, table in plan.tables.items():
@@ -27,6 +24,21 @@ def plan_problems(plan: Plan, recipe: Recipe, *, world: int) -> list[Problem]:
             wrong = ["the recipe has no such table"]
         problems += [Problem(what, key=f"tables.{name}") for what in wrong]
     return problems
+
+
+def _misfits(plan: Plan, topology: Topology) -> list[Problem]:
+    """In what the plan is not for these ranks."""
+    found = []
+    if plan.world != topology.world:
+        what = f"is for {plan.world} ranks, not {topology.world}"
+        found.append(Problem(what, key="world", hint="make a plan for them"))
+    if topology.ddr_bytes:
+        return found
+    for name, table in plan.tables.items():
+        if lower := sorted({strip.tier for strip in table.strips} - {"hbm"}):
+            where = "processors have" if topology.device == "cpu" else "these devices have"
+            found.append(Problem(f"lies in {', '.join(lower)}: {where} hbm only", key=f"tables.{name}"))
+    return found
 
 
 def _differences(table: TablePlan, name: str, recipe: Recipe) -> Iterator[str]:
@@ -43,14 +55,14 @@ def _differences(table: TablePlan, name: str, recipe: Recipe) -> Iterator[str]:
 def _cutting_problems(table: TablePlan, world: int) -> Iterator[str]:
     if table.kind not in get_args(Kind):
         yield f"unknown kind '{table.kind}'; there are {', '.join(get_args(Kind))}"
-    if table.route not in ROUTES:
-        yield f"route '{table.route}' is not implemented; there are {', '.join(ROUTES)}"
+    if table.route not in get_args(Route):
+        yield f"unknown route '{table.route}'; there are {', '.join(get_args(Route))}"
     if table.kind == "data_parallel":
         if table.strips:
             yield "a data_parallel table has no strips"
         return
-    for tier in sorted({strip.tier for strip in table.strips} - set(TIERS)):
-        yield f"memory tier '{tier}' is not implemented; there are {', '.join(TIERS)}"
+    for tier in sorted({strip.tier for strip in table.strips} - set(get_args(Tier))):
+        yield f"unknown memory tier '{tier}'; there are {', '.join(get_args(Tier))}"
     outside = [strip for strip in table.strips if not _inside(strip, table, world)]
     for strip in outside:
         within = f"{table.rows} x {table.dim} and {world} ranks, in steps of {COLUMN_STEP} columns"

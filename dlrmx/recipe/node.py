@@ -8,7 +8,18 @@ from dlrmx.recipe.schema import Settings, setting
 
 NodeKind = Literal["zionex", "dgx_a100_80", "dgx_h100", "hgx_h200", "cpu"]
 GPUS_PER_NODE = 8  # of every kind but cpu
-NEEDED = ("hbm_gb", "ddr_gb", "hbm_gb_s", "ddr_gb_s", "host_gb_s", "up_gb_s", "out_gb_s", "fp32_tflops", "bf16_tflops")
+NEEDED = (
+    "hbm_gb",
+    "ddr_gb",
+    "hbm_gb_s",
+    "ddr_gb_s",
+    "host_gb_s",
+    "up_gb_s",
+    "out_gb_s",
+    "fp32_tflops",
+    "tf32_tflops",
+    "bf16_tflops",
+)
 
 
 def _number(description: str) -> float | None:
@@ -57,6 +68,7 @@ class Node(Settings):
     up_us: float | None = _number("time of an empty collective inside a node, in microseconds")
     out_us: float | None = _number("time of an empty collective between nodes, in microseconds")
     fp32_tflops: float | None = _number("matrix rate in fp32, in TFLOP/s")
+    tf32_tflops: float | None = _number("matrix rate in TF32, in TFLOP/s")
     bf16_tflops: float | None = _number("matrix rate in bf16, in TFLOP/s")
     op_us: float | None = _number("time to start one operation of the dense part, in microseconds")
     id_ns: float | None = _number("time to route one id, in nanoseconds")

@@ -1,6 +1,7 @@
 """The schema as a tree: which keys, values and settings there are at a place."""
 
 from collections.abc import Iterator, Sequence
+from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -45,6 +46,9 @@ def field_at(root: type[Settings], location: Sequence[str | int]) -> FieldInfo |
 
 
 def _descend(annotation: Any, step: str | int) -> Any:
+    given = [argument for argument in get_args(annotation) if argument is not NoneType]
+    if get_origin(annotation) is UnionType and len(given) == 1:  # such a thing or nothing
+        return _descend(given[0], step)
     if get_origin(annotation) in (dict, list):
         return get_args(annotation)[-1]
     models = members(annotation)

@@ -3,10 +3,11 @@
 import pytest
 
 import dlrmx_recipes
-from dlrmx.plan.memory import rank_memory
+from dlrmx.plan.cost import predict
 from dlrmx.plan.planner import make_plan
 from dlrmx.recipe.load import load_recipe
 from dlrmx.recipe.schema import Recipe
+from plan_recipes import processors
 
 SIZES = {  # rows of all tables and parameters of one row, as published
     "criteo_kaggle": (33_762_577, 16),
@@ -40,5 +41,6 @@ def test_mlperf_looks_up_214_ids_a_row() -> None:
 def test_a_plan_exists(name: str) -> None:
     recipe = shipped(name)
     world, gib = CLUSTERS[name]
-    plan = make_plan(recipe, world=world, memory_bytes=gib << 30)
-    assert max(rank.total_bytes for rank in rank_memory(plan, recipe)) <= gib << 30
+    topology = processors(world, gib << 30)
+    plan = make_plan(recipe, topology)
+    assert max(rank.total_bytes for rank in predict(plan, recipe, topology).memory) <= gib << 30

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from dlrmx.errors import InputError
-from dlrmx.plan.memory import dense_memory
+from dlrmx.plan.options import Ask
 from dlrmx.plan.planner import make_plan
 from dlrmx.plan.shards import Plan
 from dlrmx.recipe.schema import Recipe
-from plan_recipes import plan_recipe
+from plan_recipes import plan_recipe, processors
 
 MIB = 1 << 20
 LARGE = {"large": 1_000_000, "small": 1000}  # 61.04 MiB and 62.5 KiB of weights at dim 16
@@ -17,7 +17,7 @@ LARGE = {"large": 1_000_000, "small": 1000}  # 61.04 MiB and 62.5 KiB of weights
 
 def refused(recipe: Recipe, *, world: int, memory_bytes: int) -> InputError:
     with pytest.raises(InputError) as caught:
-        make_plan(recipe, world=world, memory_bytes=memory_bytes)
+        make_plan(recipe, processors(world, memory_bytes))
     assert caught.value.exit_code == 2
     return caught.value
 
@@ -48,13 +48,13 @@ def test_the_ways_out_of_memory_work() -> None:
     recipe = plan_recipe(LARGE, sparse="adagrad")
     text = str(refused(recipe, world=2, memory_bytes=40 * MIB))
     assert "- 4 ranks instead of 2\n" in text
-    assert isinstance(make_plan(recipe, world=4, memory_bytes=40 * MIB), Plan)
+    assert isinstance(make_plan(recipe, processors(4, 40 * MIB)), Plan)
     found = re.search(r"- ([\d.]+) MiB per rank instead of 40 MiB", text)
     assert found
     assert float(found[1]) < 66  # the most even plan needs 61 MiB and buffers
-    assert isinstance(make_plan(recipe, world=2, memory_bytes=int(float(found[1]) * MIB)), Plan)
+    assert isinstance(make_plan(recipe, processors(2, int(float(found[1]) * MIB))), Plan)
     assert "- optimizer.sparse.kind rowwise_adagrad instead of adagrad" in text
-    assert isinstance(make_plan(plan_recipe(LARGE), world=2, memory_bytes=40 * MIB), Plan)
+    assert isinstance(make_plan(plan_recipe(LARGE), processors(2, 40 * MIB)), Plan)
     # The rest is said once each, and only where it works: fp16 leaves 4 + 2 bytes an element, 46 MiB a rank.
     assert "fp16" not in text
 
@@ -64,19 +64,19 @@ def test_fp16_is_named_where_it_suffices() -> None:
     assert "- dtype fp16 for table 'large'" in text
     assert "dtype fp16 for all tables" not in text  # the smaller change is enough
     halved = plan_recipe({"large": {"rows": 1_000_000, "dtype": "fp16"}, "small": 1000})
-    assert isinstance(make_plan(halved, world=1, memory_bytes=40 * MIB), Plan)
+    assert isinstance(make_plan(halved, processors(1, 40 * MIB)), Plan)
 
 
 def test_a_smaller_batch_is_named_where_it_suffices() -> None:
     recipe = plan_recipe({"a": 100}, batch=100_000)
     text = str(refused(recipe, world=1, memory_bytes=60 * MIB))
     assert "- train.batch 50000 instead of 100000" in text
-    assert isinstance(make_plan(plan_recipe({"a": 100}, batch=50_000), world=1, memory_bytes=60 * MIB), Plan)
+    assert isinstance(make_plan(plan_recipe({"a": 100}, batch=50_000), processors(1, 60 * MIB)), Plan)
 
 
 def test_the_dense_part_alone_is_too_large() -> None:
     recipe = plan_recipe({"a": 4})
-    needed = dense_memory(recipe, world=2).total_bytes
+    needed = Ask(recipe, processors(2, 0)).fixed_bytes
     (problem,) = refused(recipe, world=2, memory_bytes=needed).problems
     assert problem.what.startswith("memory: the model without its tables needs")
     assert "table 'a'" not in problem.what
@@ -84,7 +84,7 @@ def test_the_dense_part_alone_is_too_large() -> None:
 
 def test_the_reserve_is_kept_free() -> None:
     kept = plan_recipe(LARGE, sharding={"reserve": 0.5})
-    assert isinstance(make_plan(plan_recipe(LARGE), world=1, memory_bytes=80 * MIB), Plan)
+    assert isinstance(make_plan(plan_recipe(LARGE), processors(1, 80 * MIB)), Plan)
     assert "40 MiB are kept free (sharding.reserve)" in str(refused(kept, world=1, memory_bytes=80 * MIB))
 
 
@@ -92,12 +92,12 @@ def test_a_constraint_is_to_blame_and_named() -> None:
     constraints = {"large": {"types": ["table_wise"]}, "small": {"types": ["row_wise"]}}
     recipe = plan_recipe(LARGE, sharding={"tables": constraints})
     (problem,) = refused(recipe, world=2, memory_bytes=40 * MIB).problems
-    assert problem.key == "sharding.tables.large.types"
+    assert problem.key == "sharding.tables.large"
     assert problem.what.startswith("constraint: types [table_wise] of table 'large' forbids every plan that fits")
     assert "needs 64.9 MiB on a rank" in problem.what
     assert "- leave the constraint out: 'large' would be row_wise" in problem.hint
     relaxed = plan_recipe(LARGE, sharding={"tables": {"small": {"types": ["row_wise"]}}})
-    assert isinstance(make_plan(relaxed, world=2, memory_bytes=40 * MIB), Plan)
+    assert isinstance(make_plan(relaxed, processors(2, 40 * MIB)), Plan)
 
 
 def test_constraints_that_only_together_are_to_blame() -> None:
@@ -121,4 +121,4 @@ def test_replicas_that_do_not_fit() -> None:
     recipe = plan_recipe(LARGE, sharding={"tables": {"large": {"types": ["data_parallel"]}}})
     (problem,) = refused(recipe, world=2, memory_bytes=100 * MIB).problems
     assert "table 'large' (data_parallel, 1,000,000 rows x 16) needs 187 MiB on a rank" in problem.what
-    assert problem.key == "sharding.tables.large.types"
+    assert problem.key == "sharding.tables.large"

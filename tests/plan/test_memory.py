@@ -1,22 +1,12 @@
-"""Bytes per rank against hand counts and against the model that torch builds."""
+"""Bytes of tables, of the dense part and of batches, against hand counts and the model that torch builds."""
 
 from typing import Any
 
 import pytest
 
 from dlrmx.model.build import build_model
-from dlrmx.plan.memory import (
-    RankMemory,
-    dense_layers,
-    dense_memory,
-    poolings,
-    rank_memory,
-    rectangle_memory,
-    replica_memory,
-    sender_memory,
-    table_bytes,
-)
-from dlrmx.plan.shards import Plan, Rectangle, Strip, TablePlan
+from dlrmx.plan.memory import dense_bytes, dense_layers, num_parameters, pipeline_bytes, table_bytes
+from dlrmx.plan.shards import Strip, TablePlan
 from dlrmx.recipe.schema import Table
 from plan_recipes import plan_recipe
 
@@ -45,31 +35,6 @@ def test_the_criteo_terabyte_tables_of_mlperf() -> None:
     assert table_bytes(Table(rows=204_184_588, dim=128), "sgd") == pytest.approx(104.5e9, rel=1e-3)
 
 
-def test_a_rectangle() -> None:
-    """Rows 0 to 25 of 100, columns 0 to 4 of 8; batch 40; features of 1 and of 8 ids a sample."""
-    part = Rectangle("a", 0, 25, 0, 4, 0, "hbm")
-    memory = rectangle_memory(part, WHOLE, [1.0, 8.0], batch=40, optimizer="rowwise_adagrad")
-    bags = 40 * 0.25 + 40  # a quarter of the one-hot bags, every bag of 8
-    ids = 40 * 0.25 + 40 * 8 * 0.25
-    assert memory == RankMemory(25 * 4 * 4, 25 * 4, 0, int(2 * bags * 4 * 4 + 2 * ids * 4))
-
-
-def test_the_sender_of_a_row_wise_table() -> None:
-    table = TablePlan(100, 8, "fp32", "row_wise", strips=(Strip(0, 100, 0, 8, 0, 4),))
-    memory = sender_memory(table, [1.0, 8.0], local_batch=10)
-    vectors = 10 * 1 + 10 * 4  # one range for one id; at most all 4 ranges for 8 ids
-    assert memory == RankMemory(exchange_bytes=2 * vectors * 8 * 4 + (10 + 80) * 4)
-
-
-def test_the_sender_of_column_slices_sends_ids_to_each() -> None:
-    assert sender_memory(HALVES, [1.0], local_batch=10).exchange_bytes == 2 * 10 * 8 * 4 + 2 * 10 * 4
-
-
-def test_a_replica() -> None:
-    table = TablePlan(100, 8, "fp16", "data_parallel")
-    assert replica_memory(table, "adagrad") == RankMemory(1600, 3200, 2 * 3200, 0)
-
-
 MODELS: dict[str, dict[str, Any]] = {
     "dot": {"kind": "dlrm", "bottom": [20, 16], "top": [9, 1]},
     "cat": {"kind": "dlrm", "bottom": [20, 6], "top": [9, 5, 1], "interaction": "cat"},
@@ -84,42 +49,12 @@ def test_dense_layers_are_those_that_torch_builds(name: str, num_dense: int) -> 
     recipe = recipe if num_dense else recipe.model_copy(update={"dense": {}})
     built = build_model(recipe.model, dense_dim=num_dense, dims=[16, 16, 16], seed=0)
     wanted = sum(parameter.numel() for parameter in built.parameters())
-    assert sum(m * n + n * bias for m, n, bias in dense_layers(recipe)) == wanted
+    assert num_parameters(recipe) == wanted
     # SGD: weights, gradients, flat buffer; activations of 4 rows
     activations = 4 * 2 * sum(m + n for m, n, _ in dense_layers(recipe))
-    assert dense_memory(recipe, world=2).dense_bytes == (3 * wanted + activations) * 4
+    assert dense_bytes(recipe, world=2) == (3 * wanted * 4, activations * 4)
 
 
-def test_ranks_add_up_to_the_tables() -> None:
-    recipe = plan_recipe({"a": 101, "b": {"rows": 50, "dim": 12}, "c": 7}, batch=9)
-    plan = Plan(
-        3,
-        {
-            "a": TablePlan(101, 16, "fp32", "row_wise", strips=(Strip(0, 101, 0, 16, 0, 3),)),
-            "b": TablePlan(50, 12, "fp32", "column_wise", strips=(Strip(0, 50, 0, 4, 2, 1), Strip(0, 50, 4, 12, 1, 1))),
-            "c": TablePlan(7, 16, "fp32", "data_parallel"),
-        },
-    )
-    memory = rank_memory(plan, recipe)
-    assert [rank.weights_bytes for rank in memory] == [
-        33 * 64 + 7 * 64,
-        34 * 64 + 50 * 32 + 7 * 64,
-        34 * 64 + 50 * 16 + 7 * 64,
-    ]
-    assert [rank.state_bytes for rank in memory] == [33 * 4 + 28, 34 * 4 + 200 + 28, 34 * 4 + 200 + 28]
-    assert len({rank.dense_bytes for rank in memory}) == 1
-    assert memory[0].total_bytes == sum(
-        (memory[0].weights_bytes, memory[0].state_bytes, memory[0].dense_bytes, memory[0].exchange_bytes)
-    )
-
-
-def test_pooling_comes_from_the_facts_then_the_recipe_then_one() -> None:
-    class Feature:
-        mean_pooling = 2.5
-
-    class Known:
-        features = {"x": Feature(), "y": Feature(), "z": Feature()}
-
-    recipe = plan_recipe({"a": 10, "b": 10}, features={"x": "a", "y": "a", "z": "b"}, pooling={"y": 4.0})
-    assert poolings(recipe, None) == {"a": [1.0, 4.0], "b": [1.0]}
-    assert poolings(recipe, Known()) == {"a": [2.5, 2.5], "b": [2.5]}
+def test_batches_that_are_read_ahead() -> None:
+    """Two of 3 rows: 2.5 ids of 8 bytes, a length, a dense value and a label each."""
+    assert pipeline_bytes(plan_recipe({"a": 10}, batch=5), 2, 2.5) == 2 * 3 * (2.5 * 8 + 8 + 4 + 4)

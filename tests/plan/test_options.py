@@ -1,47 +1,71 @@
-"""What the planner may do with a table, and what it likes best."""
+"""The forms that tables may take, by default and under constraints, and what they cost."""
+
+from typing import Any
 
 import pytest
 
-from dlrmx.plan.options import Ask, choose, enumerate_demands
-from dlrmx.recipe.schema import ShardingType
-from plan_recipes import plan_recipe
+from dlrmx.errors import InputError
+from dlrmx.plan.options import Ask, Options, enumerate_options
+from dlrmx.plan.topology import KINDS, Topology
+from plan_recipes import plan_recipe, processors
+
+ZIONEX = KINDS["zionex"].sized(world=16)
 
 
-def ask(types: list[ShardingType] | None = None, *, rows: int = 1000, dim: int = 16) -> Ask:
-    constraints = {"a": {"types": types}} if types else {}
-    recipe = plan_recipe({"a": rows}, dim=dim, batch=100, sharding={"tables": constraints})
-    return Ask(recipe, world=2, memory_bytes=1 << 30)
+def options(
+    constraint: dict[str, Any] | None = None, *, topology: Topology = ZIONEX, host: bool = False, **more: Any
+) -> Options:
+    sharding = {"tables": {"a": constraint}} if constraint else {}
+    recipe = plan_recipe({"a": more.pop("rows", 1000)}, dim=more.pop("dim", 16), sharding=sharding, **more)
+    return enumerate_options(Ask(recipe, topology), host=host)
+
+
+def kinds(found: Options) -> set[str]:
+    return {form.kind for form in found.forms}
+
+
+def test_without_constraints_all_but_column_slices_of_row_sums() -> None:
+    usual = {"data_parallel", "table_wise", "row_wise", "table_row_wise"}
+    assert kinds(options()) == usual
+    assert kinds(options(sparse="sgd")) == usual | {"column_wise", "grid"}
+    assert kinds(options(topology=processors(2, 1 << 30))) == {"data_parallel", "table_wise", "row_wise"}
+    assert kinds(options(topology=processors(1, 1 << 30))) == {"table_wise"}
+    assert kinds(options(rows=3)) == {"data_parallel", "table_wise"}  # not every rank would get a row
+
+
+def test_constraints_narrow_it() -> None:
+    assert kinds(options({"types": ["column_wise"]})) == {"column_wise"}
+    assert {form.slices for form in options({"types": ["column_wise", "grid"], "slices": 3}).forms} == {3}
+    assert {form.route for form in options({"types": ["row_wise"]}).forms} == {"flat", "by_node"}
+    assert {form.route for form in options({"types": ["row_wise"], "route": "by_node"}).forms} == {"by_node"}
+    tiers = {(form.tier, form.cache_ratio) for form in options({"tier": "uvm_caching", "cache_ratio": 0.3}).forms}
+    assert tiers == {(1, 0.3)}
+    assert kinds(options({"types": ["table_row_wise"], "tier": "uvm"})) == {"table_row_wise"}
+    assert kinds(options({"types": ["column_wise", "table_wise"]}, dim=4)) == {"table_wise"}
+
+
+def test_host_memory_is_there_where_it_is_asked_for() -> None:
+    assert {form.tier for form in options(host=True).forms} == {0, 1, 2}
+    assert {form.tier for form in options({"tier": "hbm"}, host=True).forms} == {0}
 
 
 @pytest.mark.parametrize(
-    ("types", "large", "small_and_large"),
+    ("constraint", "dim", "key", "words"),
     [
-        (None, "row_wise", "table_wise"),
-        (["column_wise", "table_wise"], "column_wise", "table_wise"),
-        (["column_wise", "row_wise"], "row_wise", "row_wise"),
-        (["data_parallel"], "data_parallel", "data_parallel"),
-        (["data_parallel", "column_wise"], "column_wise", "column_wise"),
+        ({"types": ["column_wise"]}, 4, "sharding.tables.a.types", "table 'a': dim 4"),
+        ({"types": ["column_wise"], "slices": 4}, 12, "sharding.tables.a.slices", "at most 3"),
+        ({"tier": "uvm"}, 16, "sharding.tables.a.tier", "a processor has no other memory"),
     ],
 )
-def test_a_large_and_a_middling_table(
-    types: list[ShardingType] | None, large: ShardingType, small_and_large: ShardingType
-) -> None:
-    (demand,) = enumerate_demands(ask(types))
-    assert choose(demand, ask(types), large_bytes=demand.stored_bytes - 1) == large
-    assert choose(demand, ask(types), large_bytes=demand.stored_bytes) == small_and_large
-
-
-def test_column_wise_is_left_out_where_the_dim_cannot_be_cut() -> None:
-    (demand,) = enumerate_demands(ask(["column_wise", "table_wise"], dim=4))
-    assert demand.allowed == ("table_wise",)
+def test_constraints_that_ask_the_impossible(constraint: dict[str, Any], dim: int, key: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        options(constraint, dim=dim, topology=processors(2, 1 << 30))
+    (problem,) = caught.value.problems
+    assert problem.key == key
+    assert words in problem.what
 
 
 def test_the_usable_bytes_leave_the_reserve() -> None:
     recipe = plan_recipe({"a": 10}, sharding={"reserve": 0.25})
-    assert Ask(recipe, world=1, memory_bytes=1000).usable_bytes == 750
-
-
-def test_look_up_cost_counts_rows_read_and_vectors_returned() -> None:
-    recipe = plan_recipe({"a": {"rows": 10, "dtype": "fp16"}}, features={"x": "a", "y": "a"}, pooling={"y": 5.0})
-    (demand,) = enumerate_demands(Ask(recipe, world=1, memory_bytes=1000))
-    assert demand.lookup_cost == 16 * (1 * 2 + 4 + 5 * 2 + 4)
+    assert Ask(recipe, processors(1, 1000)).usable_bytes == 750
+    assert Ask(recipe, ZIONEX).usable_host_bytes == 187_500_000_000 * 3 // 4

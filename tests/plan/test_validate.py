@@ -7,7 +7,7 @@ import pytest
 from dlrmx.plan.planner import make_plan
 from dlrmx.plan.shards import Plan, Strip, TablePlan
 from dlrmx.plan.validate import plan_problems
-from plan_recipes import plan_recipe
+from plan_recipes import plan_recipe, processors
 
 RECIPE = plan_recipe({"a": 100, "b": 10})
 GOOD = Plan(
@@ -20,7 +20,7 @@ GOOD = Plan(
 
 
 def texts(plan: Plan, world: int = 2) -> list[str]:
-    return [f"{problem.key}: {problem.what}" for problem in plan_problems(plan, RECIPE, world=world)]
+    return [f"{problem.key}: {problem.what}" for problem in plan_problems(plan, RECIPE, processors(world, 1 << 30))]
 
 
 def with_a(*strips: Strip, **changes: object) -> Plan:
@@ -30,7 +30,7 @@ def with_a(*strips: Strip, **changes: object) -> Plan:
 
 def test_good_plans() -> None:
     assert texts(GOOD) == []
-    assert texts(make_plan(RECIPE, world=2, memory_bytes=1 << 30)) == []
+    assert texts(make_plan(RECIPE, processors(2, 1 << 30))) == []
 
 
 def test_another_world() -> None:
@@ -52,14 +52,15 @@ def test_tables_missing_and_unknown() -> None:
         (with_a(dim=20), "dim 20, but the recipe says 16"),
         (with_a(dtype="fp16"), "dtype fp16, but the recipe says fp32"),
         (with_a(kind="diagonal"), "unknown kind 'diagonal'"),
-        (with_a(route="by_node"), "route 'by_node' is not implemented"),
+        (with_a(route="by_foot"), "unknown route 'by_foot'"),
         (with_a(Strip(0, 100, 0, 8, 0, 1)), "cover 800 of 1600"),
         (with_a(Strip(0, 100, 0, 16, 0, 1), Strip(99, 100, 12, 16, 1, 1)), "overlap"),
         (with_a(Strip(0, 60, 0, 16, 0, 2), Strip(50, 90, 0, 16, 0, 1)), "overlap"),
         (with_a(Strip(0, 101, 0, 16, 0, 1)), "is not within"),
         (with_a(Strip(0, 100, 0, 6, 0, 1), Strip(0, 100, 6, 16, 0, 1)), "in steps of 4 columns"),
         (with_a(Strip(0, 100, 0, 16, 1, 2)), "ranks 1 to 2 is not within 100 x 16 and 2 ranks"),
-        (with_a(Strip(0, 100, 0, 16, 0, 1, "uvm")), "tier 'uvm'"),
+        (with_a(Strip(0, 100, 0, 16, 0, 1, "uvm")), "lies in uvm: processors have hbm only"),
+        (with_a(Strip(0, 100, 0, 16, 0, 1, "tape")), "unknown memory tier 'tape'"),  # type: ignore[arg-type]
         (with_a(kind="data_parallel"), "a data_parallel table has no strips"),
     ],
 )

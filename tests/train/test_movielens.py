@@ -21,6 +21,7 @@ from dlrmx.train.metrics import Metrics
 from dlrmx.train.schedule import rate_factor
 from dlrmx.train.step import train_step
 from dlrmx.train.stream import Position, Stream
+from plan_recipes import processors
 from ranks import run_ranks
 
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"no {FILE.name} in datasets/: run `make data`")
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"no {FILE.name} in da
 def train_sharded(recipe: Recipe, data: Path) -> tuple[list[float], Metrics | None]:
     """The whole recipe under the planner's plan: this rank's sum of losses in each step, and the test's metrics."""
     wire, position, losses = Wire(), Position(), []
-    plan = make_plan(recipe, world=wire.world, memory_bytes=2**30, facts=read_manifest(data))
+    plan = make_plan(recipe, processors(wire.world, 2**30), read_manifest(data))
     assert {table.kind for table in plan.tables.values()} == {"table_wise", "data_parallel"}
     parts = build_parts(recipe, plan, wire=wire, dense_dim=len(recipe.dense), device=torch.device("cpu"))
     parts.embeddings.initialise(recipe.seed)

@@ -23,6 +23,7 @@ from dlrmx.train.build import build_parts
 from dlrmx.train.metrics import binary_metrics
 from dlrmx.train.session import Clock, Evaluation, Session, Task
 from dlrmx.train.worker import work
+from plan_recipes import processors
 from ranks import run_ranks
 from reference import Reference
 from training import tensors_of, train_plan
@@ -59,7 +60,7 @@ def evaluate(wire: Wire, root: Path, recipe: Recipe, data: Path, checkpoint: Pat
         claim_attempt(run)
         number = int(run.name.rpartition("-")[2])
     run = RunPaths(root / f"evaluation-{wire.agree(number)}")
-    plan = make_plan(recipe, world=wire.world, memory_bytes=2**30, facts=read_manifest(data))
+    plan = make_plan(recipe, processors(wire.world, 2**30), read_manifest(data))
     parts = build_parts(recipe, plan, wire=wire, dense_dim=1, device=torch.device("cpu"))
     work(Session(Task(run, run.attempt(1), recipe, plan, data, checkpoint, asked), parts, Clock()))
     return run.dir
@@ -67,7 +68,7 @@ def evaluate(wire: Wire, root: Path, recipe: Recipe, data: Path, checkpoint: Pat
 
 def train(root: Path, recipe: Recipe, data: Path) -> Path:
     wire = Wire()
-    return train_plan(wire, root, data, recipe, make_plan(recipe, world=wire.world, memory_bytes=2**30))
+    return train_plan(wire, root, data, recipe, make_plan(recipe, processors(wire.world, 2**30)))
 
 
 def evaluate_all(root: Path, checkpoint: Path, sets: dict[str, tuple[Recipe, Path]]) -> dict[str, Path]:

@@ -22,6 +22,7 @@ from dlrmx.train.metrics import Metrics
 from dlrmx.train.saver import Saver
 from dlrmx.train.session import Clock, Session, Task
 from dlrmx.train.stream import Position
+from plan_recipes import processors
 from training import make_recipe
 
 
@@ -40,7 +41,7 @@ def recipe_with(**checkpoint: Any) -> Recipe:
 
 def saver_of(wire: Wire, root: Path, recipe: Recipe) -> Saver:
     run = create_run(root, "odd", None, "fingerprint")
-    plan = make_plan(recipe, world=1, memory_bytes=2**30)
+    plan = make_plan(recipe, processors(1, 2**30))
     task = Task(run, claim_attempt(run), recipe, plan, root, None, None)
     parts = build_parts(recipe, plan, wire=wire, dense_dim=2, device=torch.device("cpu"))
     parts.embeddings.initialise(0)

@@ -1,0 +1,235 @@
+"""From a form for each table to a plan: cut, deal to all ranks what lies on all, place the rest on nodes and ranks."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlrmx.plan.choose import leanest
+from dlrmx.plan.forms import Form, node_ranks
+from dlrmx.plan.options import Options
+from dlrmx.plan.pieces import (
+    DEVICE_BYTES,
+    HOST_BYTES,
+    STAGES,
+    TIERS,
+    Column,
+    all_reduce_bytes,
+    all_reduce_seconds,
+    replicas,
+)
+from dlrmx.plan.place import Bins, Method, NoRoom, Things, greedy, largest_bytes_first
+from dlrmx.plan.shards import Kind, Plan, Strip, TablePlan
+from dlrmx.plan.spread import Strips, make_strips, on_ranks, strip_costs
+from dlrmx.plan.workload import Floats, Ints
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """What found no room: a table's part, what it needs and the most that any (or that its) rank had left."""
+
+    table: str
+    kind: Kind
+    needed_bytes: int
+    free_bytes: int
+    tier: str = "device"  # or "host": which memory lacks
+
+
+@dataclass(frozen=True)
+class Cut:
+    """All tables cut in the forms chosen, and what each strip costs a rank."""
+
+    options: Options
+    form: Ints  # (T,)
+    strips: Strips
+    spans: list[tuple[int, int, int, int]]  # rows and columns of each strip
+    costs: Floats  # (S, C) of the rank that gets most of a strip's rows
+    base: Bins  # ranks with all that needs no decision
+
+
+def arrange(options: Options, form: Ints, method: Method) -> Plan | Overflow:
+    """The plan with these forms, placed by `method`; or what does not fit."""
+    cut = cut_tables(options, form)
+    if (found := _first_lack(cut)) is not None:
+        return found
+    topology = options.ask.topology
+    node, world = node_ranks(topology), topology.world
+    first_rank = np.zeros(len(cut.strips), dtype=np.int64)
+    on_node = np.flatnonzero((cut.strips.ranks == node) & (node < world) & (node > 1))
+    bins = cut.base
+    if len(on_node):
+        nodes = _nodes(bins, node)
+        where = _placed(cut, on_node, nodes, method)
+        if isinstance(where, Overflow):
+            return where
+        first_rank[on_node] = where * node
+        bins = _with_nodes(bins, cut, on_node, where, node)
+    alone = np.flatnonzero(cut.strips.ranks == 1) if world > 1 else np.zeros(0, dtype=np.int64)
+    if len(alone):
+        where = _placed(cut, alone, bins, method)
+        if isinstance(where, Overflow):
+            return where
+        first_rank[alone] = where
+    return _plan(cut, first_rank)
+
+
+def cut_tables(options: Options, form: Ints) -> Cut:
+    """The tables in these forms, and the ranks with what lies on all of them."""
+    ask, topology = options.ask, options.ask.topology
+    world, optimizer = topology.world, ask.recipe.optimizer.sparse.kind
+    rows: list[tuple[int, int, int, int, int, float, bool]] = []
+    spans: list[tuple[int, int, int, int]] = []
+    for index, table in enumerate(ask.recipe.tables.values()):
+        chosen = options.forms[form[index]]
+        if chosen.kind == "data_parallel":
+            continue
+        ranks, by_node = chosen.ranks(topology), chosen.route == "by_node"
+        for first, last, begin, end, tier, ratio in chosen.strips(table.rows, table.dim):
+            rows.append((index, last - first, end - begin, ranks, tier, ratio, by_node))
+            spans.append((first, last, begin, end))
+    strips = make_strips(rows)
+    larger, smaller = strip_costs(strips, options.workload, topology, optimizer, ask.style)
+    everywhere = np.flatnonzero(strips.ranks == world)
+    own = on_ranks(
+        strips.only(everywhere),
+        np.zeros(len(everywhere), dtype=np.int64),
+        larger[everywhere],
+        smaller[everywhere],
+        world,
+    )
+    more = (strips.rows % np.maximum(strips.ranks, 1))[:, None]
+    owner = (more * larger + (strips.ranks[:, None] - more) * smaller).sum(axis=0)
+    copied = np.array([options.forms[one].kind == "data_parallel" for one in form], dtype=bool)
+    replica = replicas(options.workload, topology, optimizer)[copied]
+    reduced = all_reduce_seconds(all_reduce_bytes(options.workload)[copied].sum(), topology)
+    seconds = own[:, STAGES].sum(axis=1) + owner[Column.OWNER_IDS] + owner[Column.OWNER_VECTORS]
+    device = own[:, DEVICE_BYTES].sum(axis=1) + owner[Column.OWNER_BYTES] + replica[:, DEVICE_BYTES].sum()
+    base = Bins(
+        seconds + replica[:, STAGES].sum() + float(reduced),
+        options.free_bytes - device,
+        ask.usable_host_bytes - own[:, HOST_BYTES].sum(axis=1),
+    )
+    return Cut(options, form, strips, spans, larger, base)
+
+
+def _placed(cut: Cut, chosen: Ints, bins: Bins, method: Method) -> Ints | Overflow:
+    """Where these strips go among the bins."""
+    costs = cut.costs[chosen]
+    things = Things(costs[:, STAGES].sum(axis=1), costs[:, DEVICE_BYTES].sum(axis=1), costs[:, HOST_BYTES].sum(axis=1))
+    where = method(things, bins)
+    if isinstance(where, NoRoom):
+        return _overflow(cut, int(chosen[where.thing]), where.free_bytes, where.free_host_bytes)
+    return where
+
+
+def _nodes(ranks: Bins, node: int) -> Bins:
+    """Full nodes as bins: of their ranks, the highest load and the least room."""
+    full = len(ranks) // node * node
+    return Bins(
+        ranks.seconds[:full].reshape(-1, node).max(axis=1),
+        ranks.device_bytes[:full].reshape(-1, node).min(axis=1),
+        ranks.host_bytes[:full].reshape(-1, node).min(axis=1),
+    )
+
+
+def _with_nodes(ranks: Bins, cut: Cut, chosen: Ints, where: Ints, node: int) -> Bins:
+    """The ranks once each node holds its strips."""
+    count, costs = len(ranks) // node, cut.costs[chosen]
+
+    def each(columns: list[Column]) -> Floats:
+        of_node = np.bincount(where, costs[:, columns].sum(axis=1), minlength=count)
+        return np.concatenate([np.repeat(of_node, node), np.zeros(len(ranks) - count * node)])
+
+    return Bins(
+        ranks.seconds + each(STAGES), ranks.device_bytes - each(DEVICE_BYTES), ranks.host_bytes - each(HOST_BYTES)
+    )
+
+
+# ------------------------------------------------------------------------------------ what lacks
+
+
+def what_lacks(options: Options) -> Overflow:
+    """What does not fit, of tables none of whose forms fits a rank, or of the forms that take the least memory."""
+    every = np.arange(len(options.workload.names))
+    needed = np.where(options.allowed, options.largest_bytes, np.inf)
+    without_form = ~options.fitting().any(axis=0)
+    if without_form.any():
+        form = needed.argmin(axis=0)
+        table = int(np.where(without_form, needed[form, every], -1.0).argmax())
+        fits = needed[form[table], table] <= options.free_bytes
+        host = options.largest_host_bytes[form[table], table]
+        name, kind = options.workload.names[table], options.forms[form[table]].kind
+        if fits:
+            return Overflow(name, kind, int(host), options.ask.usable_host_bytes, "host")
+        return Overflow(name, kind, int(needed[form[table], table]), max(options.free_bytes, 0))
+    for method in (largest_bytes_first, greedy):
+        found = arrange(options, leanest(options), method)
+    assert isinstance(found, Overflow)
+    return found
+
+
+def _first_lack(cut: Cut) -> Overflow | None:
+    """The largest table that lies on all ranks, where these do not hold what lies on all of them."""
+    if cut.base.hold():
+        return None
+    options, every = cut.options, np.arange(len(cut.form))
+    on_all = [
+        options.forms[one].kind == "data_parallel" or options.forms[one].ranks(options.ask.topology) > 1
+        for one in cut.form
+    ]
+    device_lacks = bool((cut.base.device_bytes < 0).any())
+    need = (options.largest_bytes if device_lacks else options.largest_host_bytes)[cut.form, every]
+    free = float((cut.base.device_bytes if device_lacks else cut.base.host_bytes).min())
+    table = int(np.where(on_all, need, -1.0).argmax())
+    kind = options.forms[cut.form[table]].kind
+    return Overflow(
+        options.workload.names[table],
+        kind,
+        int(need[table]),
+        int(free + need[table]),
+        "device" if device_lacks else "host",
+    )
+
+
+def _overflow(cut: Cut, strip: int, free_bytes: float, free_host_bytes: float) -> Overflow:
+    table, costs = int(cut.strips.table[strip]), cut.costs[strip]
+    name, kind = cut.options.workload.names[table], cut.options.forms[cut.form[table]].kind
+    needed, host = costs[DEVICE_BYTES].sum(), costs[HOST_BYTES].sum()
+    if host > free_host_bytes >= 0 and needed <= free_bytes:
+        return Overflow(name, kind, int(host), int(free_host_bytes), "host")
+    return Overflow(name, kind, int(needed), int(max(free_bytes, 0)))
+
+
+# -------------------------------------------------------------------------------------- the plan
+
+
+def _plan(cut: Cut, first_rank: Ints) -> Plan:
+    recipe, topology = cut.options.ask.recipe, cut.options.ask.topology
+    strips: list[list[Strip]] = [[] for _ in recipe.tables]
+    parts = zip(
+        cut.spans,
+        cut.strips.table.tolist(),
+        first_rank.tolist(),
+        cut.strips.ranks.tolist(),
+        cut.strips.tier.tolist(),
+        cut.strips.cache_ratio.tolist(),
+        strict=True,
+    )
+    for span, table, first, ranks, tier, ratio in parts:
+        begin, end, left, right = span
+        strips[table].append(Strip(begin, end, left, right, first, ranks, TIERS[tier], ratio))
+    tables = {}
+    for index, (name, settings) in enumerate(recipe.tables.items()):
+        form: Form = cut.options.forms[cut.form[index]]
+        tables[name] = TablePlan(
+            settings.rows, settings.dim, settings.dtype, form.kind, form.route, tuple(strips[index])
+        )
+    return Plan(topology.world, tables, ranks_per_node=node_ranks(topology), notes=_notes(cut))
+
+
+def _notes(cut: Cut) -> tuple[str, ...]:
+    """What a reader of the plan should know."""
+    recipe = cut.options.ask.recipe
+    names = [name for name, one in zip(recipe.tables, cut.form, strict=True) if cut.options.forms[one].slices > 1]
+    if not names or recipe.optimizer.sparse.kind != "rowwise_adagrad":
+        return ()
+    return (f"row-wise AdaGrad keeps a sum of its own for each column slice of {', '.join(names)}",)

@@ -1,0 +1,213 @@
+"""Predicts a plan: memory and time of each rank, the step's time, bytes by link, cost by table."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlrmx.plan.facts import Facts
+from dlrmx.plan.memory import FP32_BYTES, dense_bytes, dense_layers, num_parameters, pipeline_bytes
+from dlrmx.plan.pieces import (
+    OURS,
+    STAGES,
+    Column,
+    Style,
+    all_reduce_bytes,
+    all_reduce_seconds,
+    rates,
+    replicas,
+)
+from dlrmx.plan.prediction import Cargo, Link, Prediction, RankMemory, Stages, TableCost, Traffic
+from dlrmx.plan.shards import Plan
+from dlrmx.plan.spread import Strips, on_ranks, strip_costs, strips_of
+from dlrmx.plan.topology import Topology
+from dlrmx.plan.workload import Bools, Floats, Workload, read_workload
+from dlrmx.recipe.schema import Dlrm, Recipe
+
+OPS_PER_LAYER = 2  # the product, and bias with activation
+COLLECTIVES = {"ids": 2, "vectors": 1, "gradients": 1, "all_reduce": 1}  # a step's; the counts go before the ids
+MEMORY_COLUMNS = (Column.WEIGHTS, Column.STATE, Column.EXCHANGE, Column.HOST_WEIGHTS, Column.HOST_STATE)
+CARGO: tuple[tuple[Link, Cargo, Column], ...] = (
+    ("up", "ids", Column.IDS_UP),
+    ("out", "ids", Column.IDS_OUT),
+    ("up", "vectors", Column.VECTORS_UP),
+    ("out", "vectors", Column.VECTORS_OUT),
+    ("up", "gradients", Column.GRADIENTS_UP),
+    ("out", "gradients", Column.GRADIENTS_OUT),
+    ("host", "cache", Column.CACHE),
+)
+
+
+@dataclass(frozen=True)
+class DenseCost:
+    """Seconds of a rank's dense part: forward, and of that the bottom MLP; the backward pass takes twice as long."""
+
+    forward_s: float
+    bottom_s: float
+    all_reduce_bytes: float
+
+
+def predict(
+    plan: Plan, recipe: Recipe, topology: Topology, facts: Facts | None = None, *, style: Style = OURS
+) -> Prediction:
+    """What a step of the plan costs on `topology`, which has the plan's number of ranks."""
+    assert plan.world == topology.world, (plan.world, topology.world)
+    workload = read_workload(recipe, facts)
+    strips, first_rank = strips_of(plan, workload)
+    optimizer = recipe.optimizer.sparse.kind
+    larger, smaller = strip_costs(strips, workload, topology, optimizer, style)
+    ranks = on_ranks(strips, first_rank, larger, smaller, topology.world)
+    owner = _owner_costs(strips, larger, smaller)
+    ranks[:, [Column.OWNER_IDS, Column.OWNER_VECTORS, Column.OWNER_BYTES]] = owner.sum(axis=0)
+    replica = replicas(workload, topology, optimizer)
+    is_replica = np.array([not plan.tables[name].strips for name in workload.names])
+    together = replica[is_replica].sum(axis=0)
+    dense = dense_cost(recipe, topology, style)
+    reduced_bytes = dense.all_reduce_bytes + all_reduce_bytes(workload)[is_replica].sum()
+    stages = _stages(ranks, together, dense, float(reduced_bytes), topology, bool(len(strips)))
+    slowest = Stages(*stages.max(axis=0).tolist())
+    exposed = _exposed(slowest, dense, style)
+    return Prediction(
+        batch=recipe.train.batch,
+        memory=_memory(ranks, together, recipe, topology, workload),
+        ranks=tuple(Stages(*row) for row in stages.tolist()),
+        slowest=slowest,
+        exposed=exposed,
+        step_s=sum(vars(exposed).values()),
+        traffic=_traffic(ranks, float(reduced_bytes), topology),
+        tables=_tables(strips, larger, smaller, owner, replica, is_replica, workload, topology),
+    )
+
+
+def dense_cost(recipe: Recipe, topology: Topology, style: Style) -> DenseCost:
+    """Matrix products at the rate that is reached, or their traffic of activations and weights; and starting them."""
+    local_batch = -(-recipe.train.batch // topology.world)
+    layers, dims = dense_layers(recipe), [recipe.tables[feature.table].dim for feature in recipe.features.values()]
+    tf32 = style.matrix == "tf32" and recipe.train.precision == "fp32"
+    peak = topology.tf32_flops if tf32 else getattr(topology, f"{recipe.train.precision}_flops")
+    flops_s, byte_s = 1 / (peak * topology.achieved.matrix), rates(topology).device
+
+    def layer_s(inputs: int, outputs: int) -> float:
+        moved = (local_batch * (inputs + 2 * outputs) + inputs * outputs) * FP32_BYTES
+        return max(2.0 * local_batch * inputs * outputs * flops_s, moved * byte_s) + OPS_PER_LAYER * topology.op_s
+
+    bottom = len(recipe.model.bottom) if recipe.dense else 0
+    seconds = [layer_s(inputs, outputs) for inputs, outputs, _ in layers]
+    together = sum(seconds)
+    if isinstance(recipe.model, Dlrm) and recipe.model.interaction == "dot":
+        vectors, width = len(dims) + bool(recipe.dense), dims[0]
+        together += max(2.0 * local_batch * vectors**2 * width * flops_s, local_batch * vectors * width * 8 * byte_s)
+    return DenseCost(together, sum(seconds[:bottom]), num_parameters(recipe) * float(FP32_BYTES))
+
+
+def _stages(
+    ranks: Floats, together: Floats, dense: DenseCost, reduced_bytes: float, topology: Topology, exchanged: bool
+) -> Floats:
+    """Seconds by rank and stage, in the order of Stages. (W, 8)"""
+    world = topology.world
+    latency = 0.0 if world == 1 else topology.out_latency_s if topology.nodes > 1 else topology.up_latency_s
+    wait = {stage: number * latency * (exchanged or stage == "all_reduce") for stage, number in COLLECTIVES.items()}
+    half = ranks[:, Column.OWNER_VECTORS] / 2
+    found = np.zeros((world, 8))
+    found[:, 0] = ranks[:, Column.IDS] + ranks[:, Column.OWNER_IDS] + wait["ids"]
+    found[:, 1] = ranks[:, Column.LOOKUP] + together[Column.LOOKUP]
+    found[:, 2] = ranks[:, Column.VECTORS] + half + wait["vectors"]
+    found[:, 3] = dense.forward_s
+    found[:, 4] = 2 * dense.forward_s
+    found[:, 5] = all_reduce_seconds(reduced_bytes, topology) + wait["all_reduce"]
+    found[:, 6] = ranks[:, Column.GRADIENTS] + half + wait["gradients"]
+    found[:, 7] = ranks[:, Column.UPDATE] + together[Column.UPDATE]
+    return found
+
+
+def _exposed(slowest: Stages, dense: DenseCost, style: Style) -> Stages:
+    """What each stage adds to the step. With overlap as in Neo's appendix, what hides behind another adds nothing:
+
+    forward max(bottom MLP, look-up + vectors) + the rest; backward max(the rest + max(gradients + update, bottom MLP),
+    all-reduce); ids hide behind the step before.
+    """
+    if style.overlap == "none":
+        return slowest
+    bottom, back = dense.bottom_s, 2 * dense.bottom_s
+    hidden = min(bottom, slowest.lookup + slowest.vectors)
+    hidden_back = min(back, slowest.gradients + slowest.update)
+    chain = slowest.dense_backward - hidden_back + slowest.gradients + slowest.update
+    return Stages(
+        lookup=slowest.lookup,
+        vectors=slowest.vectors,
+        dense_forward=slowest.dense_forward - hidden,
+        dense_backward=slowest.dense_backward - hidden_back,
+        all_reduce=max(0.0, slowest.all_reduce - chain),
+        gradients=slowest.gradients,
+        update=slowest.update,
+    )
+
+
+def _owner_costs(strips: Strips, larger: Floats, smaller: Floats) -> Floats:
+    """What each strip costs every rank as the owner of samples. (S, 3)"""
+    columns = [Column.OWNER_IDS, Column.OWNER_VECTORS, Column.OWNER_BYTES]
+    return _summed(strips, larger, smaller)[:, columns]
+
+
+def _summed(strips: Strips, larger: Floats, smaller: Floats) -> Floats:
+    """Each strip's costs over all of its ranks. (S, C)"""
+    more = (strips.rows % strips.ranks)[:, None]
+    return more * larger + (strips.ranks[:, None] - more) * smaller
+
+
+def _memory(
+    ranks: Floats, together: Floats, recipe: Recipe, topology: Topology, workload: Workload
+) -> tuple[RankMemory, ...]:
+    dense, activations = dense_bytes(recipe, topology.world)
+    gradients = math.ceil(together[Column.EXCHANGE])
+    read_ahead = pipeline_bytes(recipe, topology.world, float(workload.ids.sum()) / workload.batch)
+    parts = ranks[:, MEMORY_COLUMNS]
+    parts[:, 0] += together[Column.WEIGHTS]
+    parts[:, 1] += together[Column.STATE]
+    parts[:, 2] += ranks[:, Column.OWNER_BYTES]
+    return tuple(
+        RankMemory(
+            weights_bytes=int(weights),
+            state_bytes=int(state),
+            dense_bytes=dense + gradients,
+            activation_bytes=activations,
+            exchange_bytes=int(exchange),
+            pipeline_bytes=read_ahead,
+            host_weights_bytes=int(host_weights),
+            host_state_bytes=int(host_state),
+        )
+        for weights, state, exchange, host_weights, host_state in np.ceil(parts).tolist()
+    )
+
+
+def _traffic(ranks: Floats, reduced_bytes: float, topology: Topology) -> tuple[Traffic, ...]:
+    sums = ranks.sum(axis=0)
+    node, nodes = min(topology.ranks_per_node, topology.world), topology.nodes
+    found = [Traffic(link, cargo, float(sums[column])) for link, cargo, column in CARGO]
+    inside = 2 * reduced_bytes * (node - 1) / node * topology.world
+    outside = 2 * reduced_bytes * (nodes - 1) / nodes / node * topology.world
+    found += [Traffic("up", "all_reduce", inside), Traffic("out", "all_reduce", outside)]
+    return tuple(found)
+
+
+def _tables(
+    strips: Strips,
+    larger: Floats,
+    smaller: Floats,
+    owner: Floats,
+    replica: Floats,
+    is_replica: Bools,
+    workload: Workload,
+    topology: Topology,
+) -> dict[str, TableCost]:
+    """Each table's seconds: over all ranks, and on the one that has most of them."""
+    count = len(workload.names)
+    own = np.bincount(strips.table, _summed(strips, larger, smaller)[:, STAGES].sum(axis=1), minlength=count)
+    dealt = np.bincount(strips.table, owner[:, :2].sum(axis=1), minlength=count)
+    most = np.zeros(count)
+    np.maximum.at(most, strips.table, larger[:, STAGES].sum(axis=1))
+    copied = replica[:, STAGES].sum(axis=1) + all_reduce_seconds(all_reduce_bytes(workload), topology)
+    total = np.where(is_replica, copied * topology.world, own + dealt * topology.world)
+    largest = np.where(is_replica, copied, most + dealt)
+    pairs = zip(total.tolist(), largest.tolist(), strict=True)
+    return {name: TableCost(*pair) for name, pair in zip(workload.names, pairs, strict=True)}

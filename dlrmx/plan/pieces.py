@@ -1,0 +1,268 @@
+"""What a rectangle of a table costs per step: seconds on the rank that holds it, bytes of memory, bytes by link.
+
+Legend: P pieces (rectangles of one rank each, one entry for all that are alike), C columns of a cost table.
+Sources: only touched bags travel (dlrmx.plan.workload); traffic of look-up and update as fbgemm's kernels do them
+(read each row, write each sum; sort the ids, sum the gradients of each row, update it once).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dlrmx.plan.memory import FP32_BYTES, ID_BYTES, SparseKind
+from dlrmx.plan.shards import Tier
+from dlrmx.plan.topology import Topology
+from dlrmx.plan.workload import Floats, Ints, Workload
+
+TIERS: tuple[Tier, ...] = ("hbm", "uvm_caching", "uvm")
+HBM, CACHING, UVM = range(3)
+# Memory is read in sectors of so many bytes.
+SECTOR_BYTES = {"cuda": 32, "cpu": 64}
+# An id's part in the update's radix sort: four passes over 4-byte keys and 4-byte places, each read and written.
+SORT_BYTES = 64
+CACHE_SLOT_BYTES = 8  # the time of last use
+
+
+class Column(IntEnum):
+    """Of a cost table. Seconds and bytes of the rank that holds the piece, unless said."""
+
+    IDS = 0
+    LOOKUP = auto()
+    VECTORS = auto()
+    GRADIENTS = auto()
+    UPDATE = auto()
+    WEIGHTS = auto()  # bytes
+    STATE = auto()
+    EXCHANGE = auto()
+    HOST_WEIGHTS = auto()
+    HOST_STATE = auto()
+    IDS_UP = auto()  # bytes sent per step
+    IDS_OUT = auto()
+    VECTORS_UP = auto()
+    VECTORS_OUT = auto()
+    GRADIENTS_UP = auto()
+    GRADIENTS_OUT = auto()
+    CACHE = auto()
+    OWNER_IDS = auto()  # seconds of each rank, as the owner of samples
+    OWNER_VECTORS = auto()
+    OWNER_BYTES = auto()  # bytes of each rank, likewise
+
+
+STAGES = [Column.IDS, Column.LOOKUP, Column.VECTORS, Column.GRADIENTS, Column.UPDATE]
+DEVICE_BYTES = [Column.WEIGHTS, Column.STATE, Column.EXCHANGE]
+HOST_BYTES = [Column.HOST_WEIGHTS, Column.HOST_STATE]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How vectors travel, and what overlaps.
+
+    exchange: "touched": only bags that a rank's rows touch, as ours; "reduce_scatter": every bag from every rank that
+    holds rows of its table, as in Neo's paper and TorchRec. overlap: "none", or "neo": ids behind the step before,
+    vectors behind the bottom MLP, gradients and update behind the all-reduce (the model in the paper's appendix).
+    forward_bytes, backward_bytes: of one number on its way.
+    """
+
+    exchange: Literal["touched", "reduce_scatter"] = "touched"
+    overlap: Literal["none", "neo"] = "none"
+    forward_bytes: int = 4
+    backward_bytes: int = 4
+    matrix: Literal["recipe", "tf32"] = "recipe"
+
+
+OURS = Style()
+NEO = Style("reduce_scatter", "neo", forward_bytes=2, backward_bytes=2, matrix="tf32")
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Rectangles, as arrays of one length P.
+
+    node_rows: rows of its strip on all ranks of its node together, or 0 where sums travel straight to the owner.
+    node_ranks: over so many ranks of the node.
+    """
+
+    table: Ints
+    rows: Floats
+    cols: Floats
+    tier: Ints
+    cache_ratio: Floats
+    node_rows: Floats
+    node_ranks: Floats
+
+
+class Rates(NamedTuple):
+    """Seconds per byte, as reached."""
+
+    device: float
+    host: float
+    all_to_all: float  # of bytes for all ranks alike
+    in_node: float  # of bytes for all ranks of the node alike
+    reduce_scatter: float
+    up_share: float  # of bytes for all ranks alike: to other ranks of the node
+    out_share: float
+
+
+def rates(topology: Topology) -> Rates:
+    """Links inside a node and between nodes work side by side, so an all-to-all takes the longer of the two."""
+    world, reached = topology.world, topology.achieved
+    node = min(topology.ranks_per_node, world)
+    nodes = world / node
+    up_share, out_share = (node - 1) / world, (world - node) / world
+    up, out = topology.up_rate * reached.all_to_all_up, topology.out_rate * reached.all_to_all_out
+    ring_up, ring_out = topology.up_rate * reached.all_reduce_up, topology.out_rate * reached.all_reduce_out
+    return Rates(
+        device=1 / (topology.hbm_rate * reached.hbm),
+        host=max(1 / (topology.host_rate * reached.host), 1 / (topology.ddr_rate * reached.ddr)),
+        all_to_all=max(up_share / up, out_share / out),
+        in_node=(node - 1) / node / up,
+        # A ring inside the node, then rings between nodes, each over the part of one rank.
+        reduce_scatter=(node - 1) / node / ring_up + (1 - 1 / nodes) / node / ring_out,
+        up_share=up_share,
+        out_share=out_share,
+    )
+
+
+def state_numbers(cols: Floats, optimizer: SparseKind) -> Floats:
+    """Numbers of optimizer state in a row of `cols` columns."""
+    return {"sgd": np.zeros_like(cols), "adagrad": cols, "rowwise_adagrad": np.ones_like(cols)}[optimizer]
+
+
+def costs(pieces: Pieces, workload: Workload, topology: Topology, optimizer: SparseKind, style: Style = OURS) -> Floats:
+    """The cost table of pieces. (P, C)"""
+    rate, table = rates(topology), pieces.table
+    share = pieces.rows / workload.rows[table]
+    ids = workload.ids[table] * share
+    bags = workload.touched(table, share)
+    whole = style.exchange == "reduce_scatter"
+    if whole:
+        bags = np.where(share > 0, workload.bags[table], 0.0)
+    found = np.zeros((len(table), len(Column)))
+    _memory(found, pieces, workload, topology, optimizer)
+    _compute(found, pieces, workload, topology, optimizer, ids, bags)
+    _exchange(found, pieces, workload, rate, style, ids, bags)
+    owner = -(-workload.batch // topology.world) / workload.batch  # the largest local batch's share
+    vectors = _arriving(pieces, workload, bags, whole) * pieces.cols
+    found[:, Column.OWNER_IDS] = ids * owner * topology.id_s
+    # Each vector is read, added and written, and so is its gradient.
+    found[:, Column.OWNER_VECTORS] = 3 * vectors * FP32_BYTES * owner * rate.device
+    found[:, Column.OWNER_BYTES] = (2 * vectors * FP32_BYTES + ids * ID_BYTES) * owner
+    return found
+
+
+def _memory(found: Floats, pieces: Pieces, workload: Workload, topology: Topology, optimizer: SparseKind) -> None:
+    """Bytes of weights and state, by tier."""
+    weights = pieces.rows * pieces.cols * workload.element_bytes[pieces.table]
+    state = pieces.rows * state_numbers(pieces.cols, optimizer) * FP32_BYTES
+    cached = np.where(pieces.tier == CACHING, pieces.cache_ratio, 0.0)
+    on_device = pieces.tier == HBM
+    found[:, Column.WEIGHTS] = np.where(on_device, weights, cached * (weights + CACHE_SLOT_BYTES * pieces.rows))
+    found[:, Column.STATE] = np.where(on_device, state, 0.0)
+    found[:, Column.HOST_WEIGHTS] = np.where(on_device, 0.0, weights)
+    found[:, Column.HOST_STATE] = np.where(on_device, 0.0, state)
+
+
+def _compute(
+    found: Floats,
+    pieces: Pieces,
+    workload: Workload,
+    topology: Topology,
+    optimizer: SparseKind,
+    ids: Floats,
+    bags: Floats,
+) -> None:
+    """Look-up and update, by the traffic to the tier that the rows lie in."""
+    table, rate = pieces.table, rates(topology)
+    row_bytes = pieces.cols * workload.element_bytes[table]
+    sector = SECTOR_BYTES[topology.device]
+    read_bytes = np.ceil(row_bytes / sector) * sector
+    state_bytes = state_numbers(pieces.cols, optimizer) * FP32_BYTES
+    met = workload.distinct[table] * pieces.rows / workload.rows[table]
+    row_rate = np.where(pieces.tier == UVM, rate.host, rate.device)
+    state_rate = np.where(pieces.tier == HBM, rate.device, rate.host)
+    found[:, Column.LOOKUP] = (
+        ids * read_bytes * row_rate + (ids * 2 * ID_BYTES + bags * pieces.cols * FP32_BYTES) * rate.device
+    )
+    found[:, Column.UPDATE] = ids * (pieces.cols * FP32_BYTES + SORT_BYTES) * rate.device + 2 * met * (
+        read_bytes * row_rate + state_bytes * state_rate
+    )
+    caching = np.flatnonzero(pieces.tier == CACHING)
+    if len(caching):
+        part = pieces.rows[caching] / workload.rows[table[caching]]
+        missed = workload.missed(table[caching], pieces.cache_ratio[caching]) * part
+        # A row comes in, and the one that it replaces goes back.
+        found[caching, Column.CACHE] = 2 * missed * row_bytes[caching]
+        found[caching, Column.LOOKUP] += found[caching, Column.CACHE] * rate.host
+
+
+def _exchange(
+    found: Floats, pieces: Pieces, workload: Workload, rate: Rates, style: Style, ids: Floats, bags: Floats
+) -> None:
+    """Ids in, vectors out, gradients in. All ranks own samples alike."""
+    lengths = np.where(workload.one_hot[pieces.table] > 0, 0.0, bags)
+    id_bytes = (ids + lengths) * ID_BYTES
+    found[:, Column.IDS] = id_bytes * rate.all_to_all
+    found[:, Column.IDS_UP] = id_bytes * rate.up_share
+    found[:, Column.IDS_OUT] = id_bytes * rate.out_share
+    found[:, Column.EXCHANGE] = 2 * bags * pieces.cols * FP32_BYTES + 2 * ids * ID_BYTES
+    by_node = pieces.node_rows > 0
+    node = np.where(by_node, np.maximum(pieces.node_ranks, 1), 1.0)
+    whole = style.exchange == "reduce_scatter"
+    leaving = _arriving(pieces, workload, bags, whole)
+    cut = pieces.rows < workload.rows[pieces.table]
+    flat_rate = np.where(cut & whole & ~by_node, rate.reduce_scatter, rate.all_to_all)
+    for seconds, up, out, number_bytes in (
+        (Column.VECTORS, Column.VECTORS_UP, Column.VECTORS_OUT, style.forward_bytes),
+        (Column.GRADIENTS, Column.GRADIENTS_UP, Column.GRADIENTS_OUT, style.backward_bytes),
+    ):
+        inside = np.where(by_node, bags * pieces.cols * number_bytes, 0.0)  # to the ranks of its node
+        outside = leaving * pieces.cols * number_bytes  # to all ranks
+        found[:, seconds] = inside * rate.in_node + outside * flat_rate
+        found[:, up] = inside * (1 - 1 / node) + outside * rate.up_share
+        found[:, out] = outside * rate.out_share
+
+
+def _arriving(pieces: Pieces, workload: Workload, bags: Floats, whole: bool) -> Floats:
+    """Bags whose sums this piece's rank sends to their owners: its own, or its part of the node's. (P,)"""
+    by_node = pieces.node_rows > 0
+    if not by_node.any():
+        return bags
+    share = np.where(by_node, pieces.node_rows / workload.rows[pieces.table], 1.0)
+    of_node = workload.bags[pieces.table] if whole else workload.touched(pieces.table, share)
+    return np.where(by_node, of_node / np.maximum(pieces.node_ranks, 1), bags)
+
+
+def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> Floats:
+    """The cost table of each table as a replica on every rank, of one rank; the all-reduce is apart. (T, C)
+
+    EXCHANGE has the gradient and its part of the flat buffer.
+    """
+    rate = rates(topology)
+    rows, dim = workload.rows, workload.dim
+    sector = SECTOR_BYTES[topology.device]
+    read_bytes = np.ceil(dim * workload.element_bytes / sector) * sector
+    state = state_numbers(dim, optimizer) * FP32_BYTES
+    local = -(-workload.batch // topology.world) / workload.batch
+    found = np.zeros((len(rows), len(Column)))
+    found[:, Column.LOOKUP] = (
+        local * (workload.ids * (read_bytes + 2 * ID_BYTES) + workload.bags * dim * FP32_BYTES) * rate.device
+    )
+    # Bags' gradients are summed into the table's, that is read after the all-reduce, and rows that were met move.
+    summed = local * workload.ids * dim * FP32_BYTES + 2 * rows * dim * FP32_BYTES
+    found[:, Column.UPDATE] = (summed + 2 * workload.distinct * (read_bytes + state)) * rate.device
+    found[:, Column.WEIGHTS] = rows * dim * workload.element_bytes
+    found[:, Column.STATE] = rows * state
+    found[:, Column.EXCHANGE] = 2 * rows * dim * FP32_BYTES
+    return found
+
+
+def all_reduce_bytes(workload: Workload) -> Floats:
+    """Bytes of each table's gradient, all-reduced where it is a replica. (T,)"""
+    return workload.rows * workload.dim * FP32_BYTES
+
+
+def all_reduce_seconds(num_bytes: Floats | float, topology: Topology) -> Floats:
+    """Of `num_bytes` on each rank: a reduce-scatter and an all-gather. Without latency."""
+    return np.asarray(2 * num_bytes * rates(topology).reduce_scatter)

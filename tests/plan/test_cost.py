@@ -1,0 +1,65 @@
+"""A plan's prediction against counts by hand."""
+
+import pytest
+
+from dlrmx.plan.cost import predict
+from dlrmx.plan.shards import Plan, Strip, TablePlan
+from plan_recipes import plan_recipe, processors
+
+MIXED = Plan(
+    3,
+    {
+        "a": TablePlan(101, 16, "fp32", "row_wise", strips=(Strip(0, 101, 0, 16, 0, 3),)),
+        "b": TablePlan(50, 12, "fp32", "column_wise", strips=(Strip(0, 50, 0, 4, 2, 1), Strip(0, 50, 4, 12, 1, 1))),
+        "c": TablePlan(7, 16, "fp32", "data_parallel"),
+    },
+    ranks_per_node=3,
+)
+RECIPE = plan_recipe({"a": 101, "b": {"rows": 50, "dim": 12}, "c": 7}, pooling={"b": 5.0}, batch=9)
+
+
+def test_weights_and_state_of_each_rank_are_exact() -> None:
+    memory = predict(MIXED, RECIPE, processors(3, 1 << 30)).memory
+    assert [rank.weights_bytes for rank in memory] == [
+        33 * 64 + 7 * 64,
+        34 * 64 + 50 * 32 + 7 * 64,
+        34 * 64 + 50 * 16 + 7 * 64,
+    ]
+    assert [rank.state_bytes for rank in memory] == [33 * 4 + 28, 34 * 4 + 200 + 28, 34 * 4 + 200 + 28]
+    assert len({rank.dense_bytes for rank in memory}) == 1
+    assert {rank.host_bytes for rank in memory} == {0}
+
+
+def test_only_touched_bags_travel() -> None:
+    """Of 9 one-hot bags each moves one vector of a, and each slice of b its part of 9 vectors; two of three ranks are
+    another's. Ids: one of a and five of b for each slice, with a length where there may be several."""
+    found = predict(MIXED, RECIPE, processors(3, 1 << 30))
+    sent = {(traffic.link, traffic.cargo): traffic.num_bytes for traffic in found.traffic}
+    vectors = 9 * 16 + 9 * 12
+    assert sent["up", "vectors"] == pytest.approx(vectors * 4 * 2 / 3)
+    assert sent["up", "gradients"] == pytest.approx(vectors * 4 * 2 / 3)
+    assert sent["up", "ids"] == pytest.approx((9 + 2 * (9 * 5 + 9)) * 4 * 2 / 3)
+    assert all(num_bytes == 0 for (link, _), num_bytes in sent.items() if link != "up")
+
+
+def test_a_bag_touches_each_row_range_with_its_chance() -> None:
+    """A bag of 5 misses a third of the rows with probability (2/3)^5."""
+    plan = Plan(3, {"a": TablePlan(99, 16, "fp32", "row_wise", strips=(Strip(0, 99, 0, 16, 0, 3),))}, ranks_per_node=3)
+    found = predict(plan, plan_recipe({"a": 99}, pooling={"a": 5.0}, batch=6), processors(3, 1 << 30))
+    sent = {(traffic.link, traffic.cargo): traffic.num_bytes for traffic in found.traffic}
+    assert sent["up", "vectors"] == pytest.approx(6 * 3 * (1 - (2 / 3) ** 5) * 16 * 4 * 2 / 3)
+
+
+def test_the_step_is_the_sum_of_its_slowest_stages() -> None:
+    found = predict(MIXED, RECIPE, processors(3, 1 << 30))
+    assert found.step_s == pytest.approx(sum(vars(found.slowest).values()))
+    assert found.samples_per_s == pytest.approx(9 / found.step_s)
+    for stage, seconds in vars(found.slowest).items():
+        assert seconds == max(getattr(rank, stage) for rank in found.ranks)
+
+
+def test_a_world_of_one_exchanges_nothing() -> None:
+    plan = Plan(1, {"a": TablePlan(10, 16, "fp32", "table_wise", strips=(Strip(0, 10, 0, 16, 0, 1),))})
+    found = predict(plan, plan_recipe({"a": 10}), processors(1, 1 << 30))
+    assert found.slowest.all_reduce == 0
+    assert all(traffic.num_bytes == 0 for traffic in found.traffic)
