@@ -10,7 +10,9 @@ from .output import print_json, print_result, say, say_error
 
 if TYPE_CHECKING:
     from dlrmx.launch.job import JobSpec
-    from dlrmx.launch.submit import Handle
+    from dlrmx.launch.remote import RemoteJob
+    from dlrmx.launch.submit import LocalJob
+    from dlrmx.plan.shards import Plan
     from dlrmx.recipe.load import Loaded
     from dlrmx.runs.layout import RunPaths
 
@@ -48,6 +50,7 @@ def evaluate(loaded: "Loaded", asked: dict[str, str], *, json: bool) -> int:
 
     start.check_interpreter(loaded)
     with open_view() as view:
+        planned: Plan | None
         if "trained_on" in asked:
             planned = other_files.prepare_and_plan(loaded, view, asked)
         else:
@@ -65,35 +68,58 @@ def dry_run(loaded: "Loaded", run: str, *, resume: dict[str, int | None] | None 
     """The job as `train` or `resume` would submit it. Writes nothing and prepares nothing."""
     from dlrmx.launch.submit import dry_run_text
 
-    data = start.prepared(loaded)
-    planned = start.plan(loaded, data) if data else None
+    if loaded.profile.scheduler == "local":
+        data = start.prepared(loaded)
+        planned = start.plan(loaded, data) if data else None
+    else:
+        planned = start.plan_ahead(loaded)
     return dry_run_text(start.job(loaded, run, planned=planned, resume=resume), loaded.profile)
 
 
 def _attend(run: "RunPaths", spec: "JobSpec", loaded: "Loaded", view: View, *, detach: bool) -> int | None:
     """Submit the job and follow it to its end. Returns its exit code; None where it was left to itself."""
+    from dlrmx.launch.remote import RemoteJob
     from dlrmx.launch.submit import submit
 
     first = max((attempt.number for attempt in run.attempts()), default=0) + 1
     view.show({"event": "phase", "phase": "start"})
-    handle = submit(spec, loaded.profile, attached=not detach)
+    job = submit(spec, loaded.profile, attached=not detach)
     if detach:
         return None
     view.note(f"run {run.name} in {run.dir}")
-    interrupted = _on_interrupt(handle, view)
-    ended = follow(run, view, first=first, over=lambda: handle.poll() is not None, interrupted=interrupted)
-    return handle.poll() if ended else KILLED
+    if isinstance(job, RemoteJob):
+        return stay_with(job, view, first=first)
+    ended = follow(run, view, first=first, over=lambda: job.poll() is not None, interrupted=_on_interrupt(job, view))
+    return job.poll() if ended else KILLED
 
 
-def _on_interrupt(handle: "Handle", view: View) -> Callable[[int], bool]:
+def stay_with(job: "RemoteJob", view: View, *, first: int) -> int | None:
+    """Follow a cluster's job to its end: its exit code. Ctrl-C leaves it alone: None."""
+    told = ""
+    code: int | None = None
+
+    def over() -> bool:
+        nonlocal told, code
+        code = job.poll()
+        if job.words != told:
+            told = job.words
+            view.note(f"job {job.app}: {told}")
+        return code is not None
+
+    view.note(f"job {job.app}; Ctrl-C leaves it running")
+    follow(job.run, view, first=first, over=over, interrupted=lambda _: True)
+    return code
+
+
+def _on_interrupt(job: "LocalJob", view: View) -> Callable[[int], bool]:
     """The first Ctrl-C asks to save and stop, the second kills. True: stop following."""
 
     def interrupted(times: int) -> bool:
         if times == 1:
             view.note("saving, then stopping; Ctrl-C again kills without saving")
-            handle.stop()
+            job.stop()
             return False
-        handle.kill()
+        job.kill()
         return True
 
     return interrupted
@@ -104,11 +130,11 @@ def _tell(run: "RunPaths", code: int | None, *, json: bool) -> int:
     from dlrmx.runs.state import run_state
 
     from .runs import words_for
-    from .summary import done_text, failure_text, newest_evaluation, state_json, stopped_text
+    from .summary import done_text, failure_text, file_evaluations, newest_evaluation, state_json, stopped_text
 
     state = run_state(run)
     if json:
-        print_json(**state_json(state), evaluation=newest_evaluation(run))
+        print_json(**state_json(state), evaluation=newest_evaluation(run), files=file_evaluations(run))
     if code is None:
         say(f"accepted; follow it with: dlrmx watch {words_for(run)}")
         if not json:

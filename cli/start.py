@@ -101,14 +101,14 @@ def plan(loaded: "Loaded", data: Path | None) -> "Plan":
     from dlrmx.launch.inputs import job_plan
     from dlrmx.plan.load import load_plan
     from dlrmx.plan.planner import make_plan
-    from dlrmx.plan.topology import topology_of
+    from dlrmx.recipe.clusters import rank_memory_bytes, world_size
 
     if data is not None:
         return job_plan(loaded.recipe, loaded.profile, data)
-    recipe, topology = loaded.recipe, topology_of(loaded.profile)
+    recipe, world = loaded.recipe, world_size(loaded.profile)
     if recipe.sharding.plan != "auto":
-        return load_plan(Path(recipe.sharding.plan), recipe, topology)
-    return make_plan(recipe, topology)
+        return load_plan(Path(recipe.sharding.plan), recipe, world)
+    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(loaded.profile))
 
 
 def check_interpreter(loaded: "Loaded") -> None:

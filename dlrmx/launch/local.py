@@ -130,7 +130,7 @@ class LocalScheduler(Scheduler[LocalOpts]):  # type: ignore[misc]
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        lines = _lines(run_of(app_id), k, should_tail)
+        lines = node_lines(run_of(app_id), k, should_tail)
         return filter_regex(regex, lines) if regex else lines
 
 
@@ -157,7 +157,7 @@ def run_of(app_id: str) -> RunPaths:
     return RunPaths(Path(unquote(app_id)))
 
 
-def _lines(run: RunPaths, node: int, follow: bool) -> Iterator[str]:
+def node_lines(run: RunPaths, node: int, follow: bool) -> Iterator[str]:
     """Lines of one node's log over all attempts; with `follow`, until the run has ended."""
     read: dict[Path, int] = {}
     while True:

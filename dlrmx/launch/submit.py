@@ -21,7 +21,7 @@ from dlrmx.recipe.profiles import Profile
 from dlrmx.runs.claim import hold, is_live, stop_run
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.registry import register
-from dlrmx.runs.run_file import update_run
+from dlrmx.runs.run_file import read_run, update_run
 
 KILL_PATIENCE_S = 5.0
 
@@ -77,6 +77,7 @@ def submit(spec: JobSpec, profile: Profile, *, attached: bool) -> LocalJob | Rem
     cluster cannot be reached or refuses.
     """
     run = RunPaths(Path(spec.root) / spec.run)
+    read_run(run)
     _refuse_queued(run)
     with hold(run):
         update_run(run, state="created", exit_code=None, reason="", job=None)

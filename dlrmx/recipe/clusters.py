@@ -14,7 +14,8 @@ from dlrmx.recipe.explain import explain
 from dlrmx.recipe.kubernetes import kubernetes_problems
 from dlrmx.recipe.names import near_miss
 from dlrmx.recipe.node import GPUS_PER_NODE, NodeKind
-from dlrmx.recipe.profiles import CPU_WORKERS, PROFILES, KubernetesProfile, Profile, profile_class
+from dlrmx.recipe.profiles import CPU_WORKERS, PROFILES, KubernetesProfile, Profile, SlurmProfile, profile_class
+from dlrmx.recipe.sbatch import slurm_problems
 from dlrmx.recipe.tree import leaves
 from dlrmx.recipe.yaml_file import Document, place_of, read_yaml
 
@@ -117,8 +118,12 @@ def workers_per_node(profile: Profile) -> int:
         return profile.workers_per_node
     if isinstance(profile, KubernetesProfile):
         return profile.gpus or CPU_WORKERS
+    if isinstance(profile, SlurmProfile) and profile.gpus is not None:
+        return profile.gpus
     if profile.node is not None and profile.node.kind not in (None, "cpu"):
         return GPUS_PER_NODE
+    if isinstance(profile, SlurmProfile):
+        return CPU_WORKERS  # this machine is none of its nodes
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) or CPU_WORKERS
 
 
@@ -170,6 +175,8 @@ def _rules(profile: Profile) -> Iterator[Problem]:
         )
     if isinstance(profile, KubernetesProfile):
         yield from kubernetes_problems(profile)
+    if isinstance(profile, SlurmProfile):
+        yield from slurm_problems(profile)
     for name in profile.env:
         if name in SET_BY_THE_LAUNCHER:
             yield Problem("is set by the launcher for each worker", key=f"env.{name}", hint="take it out")

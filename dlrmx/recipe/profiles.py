@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from dlrmx.recipe.node import Node
 from dlrmx.recipe.pods import Image, Label, LabelKey, LabelValue, ObjectName, SecretKey, Toleration, Volume
+from dlrmx.recipe.sbatch import Line, Option, Time, Word
 from dlrmx.recipe.schema import Minutes, Settings, section, setting
 
 CPU_WORKERS = 2
@@ -52,6 +53,26 @@ class SlurmProfile(Profile):
     """A Slurm cluster."""
 
     scheduler: Literal["slurm"] = setting("who runs the job: Slurm", resume="free")
+    setup: list[Line] = setting("lines of bash that the job runs first: module load, source, ...", [], resume="free")
+    partition: Word | None = setting("default: the cluster's", None, resume="free")
+    account: Word | None = setting("who pays; default: the user's own", None, resume="free")
+    qos: Word | None = setting("quality of service; default: the account's", None, resume="free")
+    time: Time | None = setting(
+        'time limit, "24:00:00" or "2-00:00:00"; the job saves before it is over and goes on in the next; '
+        "default: the partition's",
+        None,
+        resume="free",
+    )
+    constraint: Line | None = setting("features that the nodes must have", None, resume="free")
+    exclude: Line | None = setting("nodes that the job is not to get", None, resume="free")
+    exclusive: bool = setting("share no node with other jobs", False, resume="free")
+    gpus: int | None = setting("GPUs per node; default: none are asked for", None, resume="free", ge=1)
+    cpus: int | None = setting(
+        "processors per node; default: one per worker, or all of them where `exclusive`", None, resume="free", ge=1
+    )
+    sbatch: dict[Option, bool | int | str] = setting(
+        "any other option of sbatch, by its long name: {mem: 64G, reservation: night}", {}, resume="free"
+    )
 
 
 class KubernetesProfile(Profile):

@@ -1,0 +1,96 @@
+"""What may be said to sbatch, and rules of a Slurm profile that span several settings."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator
+
+from dlrmx.errors import Problem
+
+if TYPE_CHECKING:
+    from dlrmx.recipe.profiles import SlurmProfile
+
+# Options that dlrmx gives itself, and the setting that says the same; "" where nothing may.
+OWNED = {
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "time": "time",
+    "constraint": "constraint",
+    "exclude": "exclude",
+    "exclusive": "exclusive",
+    "gpus-per-node": "gpus",
+    "cpus-per-task": "cpus",
+    "nodes": "nodes",
+    "signal": "grace",
+    "job-name": "",
+    "ntasks": "",
+    "ntasks-per-node": "",
+    "output": "",
+    "error": "",
+    "open-mode": "",
+    "requeue": "",
+    "no-requeue": "",
+    "export": "",
+    "export-file": "",
+    "array": "",
+    "clusters": "",
+    "chdir": "",
+    "input": "",
+    "wrap": "",
+    "wait": "",
+    "parsable": "",
+    "test-only": "",
+    "hetjob": "",
+    "quiet": "",
+    "verbose": "",
+    "help": "",
+    "usage": "",
+    "version": "",
+    "no-kill": "",
+    "uid": "",
+    "gid": "",
+}
+# A variable's value stands in the job's script, which others may read.
+SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
+LONGEST_GRACE_S = 65_535  # of --signal
+
+
+def _matches(pattern: str, words: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"must be {words}, not {text!r}")
+        return text
+
+    return AfterValidator(check)
+
+
+Word = Annotated[str, _matches(r"[^\s#'\"\\$`-][^\s#'\"\\$`]*", "one word without quotes")]
+Line = Annotated[str, _matches(r"[^\n\r\0]+", "one line")]
+Time = Annotated[
+    str, _matches(r"\d+(:\d{1,2}){0,2}|\d+-\d{1,2}(:\d{1,2}){0,2}", 'minutes, "HH:MM:SS" or "DAYS-HH:MM:SS"')
+]
+Option = Annotated[str, _matches(r"[a-z][a-z0-9-]*[a-z0-9]", "an option's long name without the dashes in front")]
+
+
+def slurm_problems(profile: "SlurmProfile") -> Iterator[Problem]:
+    """What is wrong with a profile by itself, keyed inside of it."""
+    for option, value in profile.sbatch.items():
+        key = f"sbatch.{option}"
+        if option in OWNED:
+            hint = f"say it with `{OWNED[option]}`" if OWNED[option] else "take it out"
+            yield Problem("is given by dlrmx itself", key=key, hint=hint)
+        elif value is False:
+            yield Problem("has no effect when false", key=key, hint="take it out")
+        elif isinstance(value, str) and not re.fullmatch(r"[^\n\r\0]+", value):
+            yield Problem("must be one line", key=key)
+    for name in profile.env:
+        if SECRET.search(name):
+            what = "looks like a secret, and would stand in the job's script"
+            yield Problem(what, key=f"env.{name}", hint="take it out and export it in your shell: sbatch passes it on")
+    if profile.workers_per_node is not None and profile.gpus not in (None, profile.workers_per_node):
+        what = f"is {profile.workers_per_node}, but a node has {profile.gpus} GPUs"
+        yield Problem(what, key="workers_per_node", hint="each rank has one GPU: take workers_per_node out")
+    if profile.grace.minutes * 60 > LONGEST_GRACE_S:
+        yield Problem(f"is at most {LONGEST_GRACE_S // 60} minutes on Slurm", key="grace.minutes")
