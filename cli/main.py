@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dlrmx.errors import DlrmxError
 
-from . import checkpoints, clusters, data, init, preview, recipes, runs, train
+from . import checkpoints, clusters, data, init, plan, preview, recipes, runs, train
 from .output import say, say_error
 
 
@@ -90,7 +90,7 @@ def _dlrmx(
 
 _VERBS: dict[str, list[Callable[..., None]]] = {
     "Train": [train.train, train.resume, train.evaluate],
-    "Before you pay": [init.init, preview.check, preview.plan],
+    "Before you pay": [init.init, preview.check, plan.plan],
     "Runs": [runs.runs, runs.status, runs.watch, runs.logs, runs.report, runs.cancel],
 }
 for _heading, _verbs in _VERBS.items():

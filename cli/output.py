@@ -53,14 +53,3 @@ def pairs(facts: Mapping[str, str]) -> str:
     """One `name  value` line per fact, values aligned."""
     width = max(len(name) for name in facts)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in facts.items())
-
-
-def bars(values: Mapping[str, tuple[float, str]], *, width: int = 40) -> str:
-    """One bar per name, as long as its value is of the largest, and the value's text behind it."""
-    largest = max((value for value, _ in values.values()), default=0.0)
-    scale = width / largest if largest > 0 else 0.0
-    name_width = max((len(name) for name in values), default=0)
-    return "\n".join(
-        f"{name.ljust(name_width)}  {('█' * round(value * scale)).ljust(width)}  {text}"
-        for name, (value, text) in values.items()
-    )

@@ -1,12 +1,14 @@
-"""The evaluations of runs side by side."""
+"""The evaluations of runs side by side, and what their steps took beside what was predicted."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dlrmx.units import format_count, format_metric
+from dlrmx.units import format_bytes, format_count, format_metric, format_short
 
 from .output import table
 
 if TYPE_CHECKING:
+    from dlrmx.runs.costs import Costs
     from dlrmx.runs.layout import RunPaths
 
 COLUMNS = ("run", "split", "step", "rows", "loss", "NE", "optimum NE", "AUC", "accuracy", "calibration", "samples/s")
@@ -41,6 +43,43 @@ def report_table(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     return table(COLUMNS, cells, right=COLUMNS[2:])
+
+
+def cost_rows(run: "RunPaths") -> list[dict[str, Any]]:
+    """What the run's steps took and what was predicted; nothing for one that did not train."""
+    from dataclasses import asdict
+
+    from dlrmx.runs.costs import read_costs
+
+    costs = read_costs(run)
+    return [{"run": run.name, **asdict(costs)}] if costs.known else []
+
+
+def cost_table(rows: list[dict[str, Any]]) -> str:
+    """One line per run; empty where nothing is known."""
+    header = ("run", "step", "predicted", "memory", "predicted")
+    cells = [
+        [
+            row["run"],
+            *(_or_nothing(row[key], format_short) for key in ("step_s", "predicted_step_s")),
+            *(_or_nothing(row[key], format_bytes) for key in ("memory_bytes", "predicted_memory_bytes")),
+        ]
+        for row in rows
+    ]
+    return table(header, cells, right=header[1:])
+
+
+def costs_text(costs: "Costs") -> str:
+    """Both in one line, for status."""
+    step = f"{_or_nothing(costs.step_s, format_short)} ({_or_nothing(costs.predicted_step_s, format_short)} predicted)"
+    if costs.memory_bytes is None:
+        return f"step {step}"
+    predicted = _or_nothing(costs.predicted_memory_bytes, format_bytes)
+    return f"step {step}, memory {format_bytes(costs.memory_bytes)} ({predicted} predicted)"
+
+
+def _or_nothing(value: float | None, shown: Callable[[float], str]) -> str:
+    return "unknown" if value is None else shown(value)
 
 
 def _metric_text(key: str, value: float | None) -> str:

@@ -76,16 +76,20 @@ def logs(
 
 def report(runs: options.Runs = None, json: options.Json = False) -> None:
     """Compare runs by their newest evaluation on each split."""
-    from .report import report_rows, report_table
+    from .report import cost_rows, cost_table, report_rows, report_table
 
     wanted: list[str | None] = [*runs] if runs else [None]
-    rows = [row for text in wanted for row in report_rows(find(text))]
+    found = [find(text) for text in wanted]
+    rows = [row for paths in found for row in report_rows(paths)]
+    costs = [row for paths in found for row in cost_rows(paths)]
     if json:
-        print_json(evaluations=rows)
-    elif rows:
-        print_result(report_table(rows))
-    else:
+        print_json(evaluations=rows, costs=costs)
+        return
+    if not rows:
         say("no evaluations yet; see: dlrmx status")
+    parts = [*([report_table(rows)] if rows else []), *([cost_table(costs)] if costs else [])]
+    if parts:
+        print_result("\n\n".join(parts))
 
 
 def cancel(run: options.Run = None) -> None:

@@ -40,6 +40,14 @@ def newest_evaluation(run: "RunPaths") -> Mapping[str, Any] | None:
     return next(evaluations, None)
 
 
+def file_evaluations(run: "RunPaths") -> list[Mapping[str, Any]]:
+    """The records of the newest evaluation file by file, where several files were evaluated; else none."""
+    from dlrmx.runs.records import read_records
+
+    found = {record["file"]: record for record in read_records(run) if record["kind"] == "file_evaluation"}
+    return list(found.values()) if len(found) > 1 else []
+
+
 def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] | None) -> str:
     """The state and what is wrong on the first line; then cause, quality, checkpoint, place, next command."""
     phase = f"  {state.phase}" if state.phase and not state.ended else ""
@@ -51,10 +59,20 @@ def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any
         split, step = evaluation["split"], evaluation["step"]
         lines.append(f"evaluation   {split} at step {step:,}: {evaluation_text(evaluation)}")
         lines.extend(_at_chance(evaluation))
+    lines.extend(_costs(run))
     lines.append(f"evaluates    {state.evaluates}" if state.evaluates else f"checkpoint   {_checkpoint(run, state)}")
     lines.append(f"path         {state.dir}")
     lines.append(f"next         {'  |  '.join(_next(state))}")
     return "\n".join(lines)
+
+
+def _costs(run: "RunPaths") -> list[str]:
+    from dlrmx.runs.costs import read_costs
+
+    from .report import costs_text
+
+    costs = read_costs(run)
+    return [f"costs        {costs_text(costs)}"] if costs.known else []
 
 
 def done_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] | None) -> str:
@@ -62,6 +80,7 @@ def done_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] 
     lines = [f"{state.name} is done at step {state.step or 0:,}"]
     if evaluation:
         lines.append(f"{evaluation['split']}: {evaluation_text(evaluation)}")
+        lines.extend(f"{record['file']}: {evaluation_text(record)}" for record in file_evaluations(run))
         lines.extend(_at_chance(evaluation))
     if state.checkpoint is not None:
         lines.append(f"checkpoint: {_checkpoint(run, state)}")

@@ -33,10 +33,18 @@ plan/: which rank holds which rectangle of which table. Pure arithmetic.
     plan/topology.py          memory, bandwidths and rates of each rank, by kind of node
     plan/shards.py            the plan's values: strips, rectangles, tables; their JSON form
     plan/prediction.py        what a plan is predicted to cost: bytes, seconds, traffic
-    plan/planner.py           decides how each table is cut and where it lies: enumerate, place, check
-    plan/options.py           what may be done with each table, and what would be best
-    plan/place.py             puts cut tables on ranks, the longest piece to the least loaded
-    plan/memory.py            bytes of a plan per rank: weights, optimizer state, dense part, exchange
+    plan/planner.py           decides how each table is cut and where it lies: enumerate, cost, place, choose
+    plan/facts.py             what is known of the data, and what is taken where nothing is
+    plan/workload.py          what a step asks of each table: ids, bags, rows met, skew
+    plan/forms.py             the forms that tables may take: cut, tier, route
+    plan/options.py           each table in each form, costed
+    plan/pieces.py            what a rectangle costs: seconds by stage, bytes by tier and link
+    plan/spread.py            strips as arrays, and what they add up to on each rank
+    plan/choose.py            a form for each table, at a price for memory
+    plan/arrange.py           from forms to a plan: cut, deal out, place
+    plan/place.py             things on bins: greedy, largest differencing, local search
+    plan/cost.py              predicts a plan: memory, time, traffic
+    plan/memory.py            bytes of tables, of the dense part, of batches read ahead
     plan/impossible.py        why no plan fits, and ways out that were tried
     plan/load.py              a plan file that a recipe names
     plan/validate.py          whether a plan is one for this recipe and number of ranks
@@ -83,6 +91,9 @@ data/: from files to batches by row number. numpy, no torch.
     data/lookups.py           how often the rows of a table are looked up
     data/hot_rows.py          the rows that take most look-ups, and how much they take
     data/columns.py           the columns of prepared data, in memory or memory-mapped
+    data/row_names.py         what stands behind rows of a table
+    data/fit.py               whether a recipe fits prepared data
+    data/nearby.py            why a recipe has no prepared data
     data/manifest.py          what is in a prepared dataset, and its checksums
     data/batches.py           batches by row number
     data/predictions.py       scores as a Parquet file
@@ -95,6 +106,7 @@ runs/: the run directory, where launcher and worker meet. No torch.
     runs/lines.py             JSON lines that only grow
     runs/events.py            what happened in an attempt
     runs/records.py           what was measured: steps and evaluations
+    runs/costs.py             what a step took, beside what was predicted
     runs/run_file.py          run.json: what a run is and how it ended
     runs/claim.py             who owns what: run names, attempt numbers, the lock
     runs/registry.py          finds runs from any shell and folder
@@ -167,6 +179,7 @@ train/: the worker.
     train/stream.py           which rows make up the global batch at a position
     train/schedule.py         the learning rates' schedule
     train/evaluate.py         every row of a split once, over all ranks
+    train/by_file.py          metrics file by file
     train/histogram.py        metrics in bounded memory, with the bound of their error
     train/metrics.py          NE, AUC, calibration and their like, exact
     train/steplog.py          records of the steps, joined on rank 0
@@ -199,6 +212,7 @@ cli/: the Typer app, installed as dlrmx_cli. Verbs and rendering only.
     cli/plan_scaling.py       what more nodes would bring
     cli/plan_compare.py       two plans side by side
     cli/data.py               data prepare, data show
+    cli/data_text.py          how prepared data look
     cli/runs.py               runs, status, watch, logs, report, cancel
     cli/summary.py            what is said of a run at rest
     cli/report.py             the evaluations of runs side by side

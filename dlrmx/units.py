@@ -2,6 +2,7 @@
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _COUNT_UNITS = ("", " K", " M", " G", " T")
+_SHORT = (("us", 1e6), ("ms", 1e3), ("s", 1.0))
 
 
 def format_bytes(num_bytes: float) -> str:
@@ -34,6 +35,14 @@ def format_duration(seconds: float) -> str:
     if whole < 86_400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86_400} d {whole % 86_400 // 3600:02d} h"
+
+
+def format_short(seconds: float) -> str:
+    """A time within a step, three digits: '1.5 us', '38 ms', '1.25 s'."""
+    if seconds <= 0:
+        return "0"
+    unit, scale = next(((unit, scale) for unit, scale in _SHORT if seconds * scale < 999.5), _SHORT[-1])
+    return f"{_three_digits(seconds * scale)} {unit}"
 
 
 def format_metric(value: float | None, *, digits: int = 4) -> str:

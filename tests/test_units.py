@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlrmx.units import format_bytes, format_count, format_duration, format_metric, format_rate
+from dlrmx.units import format_bytes, format_count, format_duration, format_metric, format_rate, format_short
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,8 @@ def test_rates_keep_three_digits() -> None:
     assert format_rate(0.005) == "0.005"
     assert format_rate(1.23456e-7) == "1.23e-07"
     assert format_rate(None) == "undefined"
+
+
+def test_short_times() -> None:
+    shown = [format_short(seconds) for seconds in (0, 1.5e-6, 0.0009994, 0.00099951, 0.0384, 1.25, 1234.0)]
+    assert shown == ["0", "1.5 us", "999 us", "1 ms", "38.4 ms", "1.25 s", "1234 s"]

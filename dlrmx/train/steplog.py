@@ -71,5 +71,6 @@ def _rates(recipe: Recipe, step: int) -> dict[str, float]:
 
 
 def rss_bytes() -> int:
-    """Memory of this process that is in RAM."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """This process's own memory in RAM; pages of mapped files do not count, for the system takes them back at will."""
+    _, resident, of_files, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident - of_files) * os.sysconf("SC_PAGE_SIZE")

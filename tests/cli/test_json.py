@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dlrmx.runs.records import append_record
-from scripted import EVALUATION, Dlrmx, MakeRun
+from scripted import EVALUATION, STEP, Dlrmx, MakeRun
 from small_checkpoint import save_checkpoint
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -48,6 +48,7 @@ def keys_within(value: Any) -> set[str]:
 def test_the_docs_name_the_keys(words: tuple[str, ...], dlrmx: Dlrmx, make_run: MakeRun, recipe_file: Path) -> None:
     run = make_run()
     append_record(run.attempt(1), **EVALUATION)
+    append_record(run.attempt(1), **STEP)
     save_checkpoint(run, 10)
     assert dlrmx("data", "prepare", recipe_file).exit_code == 0
     verb, *arguments = words

@@ -19,7 +19,7 @@ OPTIONS = {
     "evaluate": {"--split", "--data", "--predict", "--json"},
     "init": {"-o", "--out"},
     "check": SETTINGS | {"--data", "--json"},
-    "plan": SETTINGS | {"--out", "--json"},
+    "plan": SETTINGS | {"--out", "--compare", "--json"},
     "data prepare": SETTINGS - {"--nodes"},
     "data show": SETTINGS - {"--nodes"} | {"--json"},
     "runs": {"--json"},

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dlrmx_cli.output import bars, pairs, print_json, say_error, table
+from dlrmx_cli.output import pairs, print_json, say_error, table
 
 
 def test_columns_are_aligned_and_numbers_to_the_right() -> None:
@@ -18,16 +18,6 @@ def test_a_table_without_rows_is_its_header() -> None:
 
 def test_facts_are_aligned() -> None:
     assert pairs({"step": "10", "path": "/x"}).splitlines() == ["step  10", "path  /x"]
-
-
-def test_bars_are_as_long_as_their_share_of_the_largest() -> None:
-    lines = bars({"rank 0": (100, "100 B"), "rank 1": (25, "25 B"), "rank 2": (0, "0 B")}, width=8).splitlines()
-    assert [line.count("█") for line in lines] == [8, 2, 0]
-    assert [line.split("  ")[-1] for line in lines] == ["100 B", "25 B", "0 B"]
-
-
-def test_bars_of_nothing_are_empty() -> None:
-    assert "█" not in bars({"rank 0": (0, "0 B")})
 
 
 def test_json_opens_with_its_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""check and plan."""
+"""check."""
 
 import json
 from pathlib import Path
@@ -64,30 +64,3 @@ def test_check_with_data_prepares_and_finds_damage(dlrmx: Dlrmx, recipe_file: Pa
     done = dlrmx("check", recipe_file, "--data")
     assert done.exit_code == 2
     assert largest.name in done.stderr
-
-
-def test_plan_shows_tables_and_ranks(dlrmx: Dlrmx, recipe_file: Path) -> None:
-    lines = dlrmx("plan", recipe_file, *WORKERS, "-s", "sharding.tables.item.types=[row_wise]").stdout.splitlines()
-    assert lines[0].split() == ["table", "rows", "dim", "dtype", "type", "ranks", "bytes"]
-    assert lines[1].split()[:6] == ["item", "1,000", "8", "fp32", "row_wise", "all"]
-    assert [line.split()[1] for line in lines if line.startswith("rank ")] == ["0", "1", "2"]
-    # A third of 1 GiB for each rank, less 15%: 290.13 MiB.
-    assert lines[-1] == "a rank may fill 290 MiB; 15% of its memory is kept free (sharding.reserve)"
-
-
-def test_a_plan_file_can_be_used_again(dlrmx: Dlrmx, recipe_file: Path, tmp_path: Path) -> None:
-    types = "sharding.tables.item.types=[row_wise]"
-    first = json.loads(dlrmx("plan", recipe_file, *WORKERS, "--json", "--out", "p.json", "-s", types).stdout)
-    assert json.loads((tmp_path / "p.json").read_text()) == first["plan"]
-    again = json.loads(dlrmx("plan", recipe_file, *WORKERS, "--json", "-s", "sharding.plan=p.json").stdout)
-    assert again["plan"]["tables"] == first["plan"]["tables"]
-    # A row-wise table of 1,000 x 8: 334 rows at most on a rank, with a sum each.
-    item_bytes = [rank["weights_bytes"] + rank["state_bytes"] for rank in first["ranks"]]
-    assert max(item_bytes) >= 333 * 9 * 4
-    assert len(first["ranks"]) == 3
-
-
-def test_a_plan_that_cannot_be_written_is_one_line(dlrmx: Dlrmx, recipe_file: Path) -> None:
-    done = dlrmx("plan", recipe_file, "--out", "no/such/folder/p.json")
-    assert done.exit_code == 1
-    assert "no/such/folder/p.json: No such file or directory" in done.stderr

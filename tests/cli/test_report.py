@@ -1,10 +1,13 @@
-"""The evaluations of runs side by side."""
+"""The evaluations of runs side by side; costs beside predictions."""
+
+import json
 
 import pytest
 
+from dlrmx.runs.events import append_event
 from dlrmx.runs.records import append_record
-from dlrmx_cli.report import report_rows, report_table
-from scripted import EVALUATION, STEP, MakeRun
+from dlrmx_cli.report import cost_rows, cost_table, report_rows, report_table
+from scripted import EVALUATION, STEP, Dlrmx, MakeRun
 
 
 def test_the_newest_evaluation_of_each_split_counts(make_run: MakeRun) -> None:
@@ -34,3 +37,21 @@ def test_the_table_tells_unknown_from_undefined(make_run: MakeRun) -> None:
 
 def test_a_run_without_evaluations_has_no_rows(make_run: MakeRun) -> None:
     assert report_rows(make_run("failed")) == []
+
+
+def test_steps_and_memory_stand_beside_what_was_predicted(make_run: MakeRun, dlrmx: Dlrmx) -> None:
+    run = make_run()
+    append_event(run.attempt(1), "worker_started", rank=0, rss_bytes=2**30)
+    append_record(run.attempt(1), **STEP)  # 10 ms, 3 GiB
+    run.attempt(1).job.write_text(json.dumps({"predicted": {"step_s": 0.0085, "memory_bytes": 2 * 2**30}}))
+    lines = cost_table(cost_rows(run)).splitlines()
+    assert lines[1].split() == ["clicks-1", "10", "ms", "8.5", "ms", "2", "GiB", "2", "GiB"]
+    assert "step 10 ms (8.5 ms predicted), memory 2 GiB (2 GiB predicted)" in dlrmx("status", "clicks-1").stdout
+    assert "8.5 ms" in dlrmx("report", "clicks-1").stdout
+
+
+def test_without_a_prediction_there_is_none_beside(make_run: MakeRun) -> None:
+    run = make_run()
+    assert cost_rows(run) == []
+    append_record(run.attempt(1), **STEP)
+    assert cost_table(cost_rows(run)).splitlines()[1].split() == ["clicks-1", "10", "ms", *["unknown"] * 3]
