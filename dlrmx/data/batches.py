@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dlrmx.data.columns import BagColumn, FeatureLayout, open_columns, stored_layout
+from dlrmx.data.columns import BagColumn, Columns, FeatureLayout, open_columns, stored_layout
 from dlrmx.data.expand import expanded
 from dlrmx.data.hashing import TEXT_HASH
 from dlrmx.data.manifest import read_manifest
@@ -70,13 +70,23 @@ class Split:
         Raises InputError where an id is outside of its table, which a kernel would repair silently: it names the
         feature, the id and the table's rows.
         """
-        taken = self._columns.take(rows)
+        return self._batch(self._columns.take(rows))
+
+    def between(self, first: int, last: int) -> Batch:
+        """The rows [first, last), as `take` gives them; labels, dense columns and weights are not copied."""
+        return self._batch(self._columns.between(first, last))
+
+    def empty(self) -> Batch:
+        """A batch of no rows: what a rank without a share of the batch trains on."""
+        return self.between(0, 0)
+
+    def _batch(self, taken: Columns) -> Batch:
         ids = _by_feature(taken.one_hot)
         # As unsigned numbers negative ids are large ones, so that one pass finds what is wrong.
-        if len(rows) and (ids.view(np.uint64).max(axis=1) >= self._one_hot_rows).any():
+        if ids.size and (ids.view(np.uint64).max(axis=1) >= self._one_hot_rows).any():
             for feature, row in zip(self._layout.one_hot, ids, strict=True):
                 check_ids(feature.name, row, feature.rows)
-        one, one_hot, bags = np.ones(len(rows), dtype=np.int32), iter(ids), iter(taken.bags)
+        one, one_hot, bags = np.ones(len(taken.labels), dtype=np.int32), iter(ids), iter(taken.bags)
         return Batch(
             labels=taken.labels,
             dense=taken.dense,
@@ -85,14 +95,6 @@ class Split:
                 for feature in self._layout.features
             },
         )
-
-    def between(self, first: int, last: int) -> Batch:
-        """The rows [first, last), as `take` gives them."""
-        return self.take(np.arange(first, last, dtype=np.int64))
-
-    def empty(self) -> Batch:
-        """A batch of no rows: what a rank without a share of the batch trains on."""
-        return self.take(np.zeros(0, dtype=np.int64))
 
 
 def check_ids(feature: str, ids: Int64s, rows: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlrmx.data.manifest import Manifest
+from dlrmx.errors import InputError
 from dlrmx.recipe.schema import Recipe
 
 Int64s = NDArray[np.int64]
@@ -94,13 +95,30 @@ class BagColumn:
     def lengths(self) -> Int64s:
         return np.diff(self.offsets)
 
+    def between(self, first: int, last: int) -> "BagColumn":
+        """A view of the rows [first, last)."""
+        offsets = self.offsets[first : last + 1]
+        self._check(offsets[:-1], np.diff(offsets))
+        begin, end = int(offsets[0]), int(offsets[-1])
+        weights = None if self.weights is None else self.weights[begin:end]
+        return BagColumn(offsets - begin, self.ids[begin:end], weights)
+
     def take(self, rows: Int64s) -> "BagColumn":
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
+        self._check(starts, lengths)
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
         places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
         weights = None if self.weights is None else self.weights[places]
         return BagColumn(offsets, self.ids[places], weights)
+
+    def _check(self, starts: Int64s, lengths: Int64s) -> None:
+        """Refuse bags that lie outside of the ids: a kernel would read past its input."""
+        if len(starts) and (starts.min() < 0 or lengths.min() < 0 or (starts + lengths).max() > len(self.ids)):
+            raise InputError(
+                f"a bag of a feature is not within its {len(self.ids):,} ids",
+                hint="the prepared data is damaged: remove it and run `dlrmx data prepare` again",
+            )
 
 
 @dataclass(frozen=True)
@@ -119,6 +137,15 @@ class Columns:
             np.take(self.dense, rows, axis=0),
             np.take(self.one_hot, rows, axis=0),
             tuple(bag.take(rows) for bag in self.bags),
+        )
+
+    def between(self, first: int, last: int) -> "Columns":
+        """A view of the rows [first, last): nothing is copied."""
+        return Columns(
+            self.labels[first:last],
+            self.dense[first:last],
+            self.one_hot[first:last],
+            tuple(bag.between(first, last) for bag in self.bags),
         )
 
 
@@ -184,4 +211,5 @@ def _map(path: Path, kind: np.dtype[Kind]) -> NDArray[Kind]:
     """A file as one array; an empty file cannot be mapped."""
     if path.stat().st_size == 0:
         return np.zeros(0, dtype=kind)
-    return np.asarray(np.memmap(path, dtype=kind, mode="r"))
+    # "c": private to this process and writable, as torch asks of arrays that its tensors share.
+    return np.asarray(np.memmap(path, dtype=kind, mode="c"))

@@ -177,11 +177,11 @@ def verify(folder: Path) -> Manifest:
 
 
 def training_rows(manifest: Manifest) -> str:
-    """8 hex digits that stand for the content of the training rows, whatever became of their sources' times."""
+    """8 hex digits that stand for the training rows and their order, whatever became of their sources' times."""
     sums = sorted(
         (name, facts.bytes, facts.crc32) for name, facts in manifest.files.items() if name.startswith("train.")
     )
-    return f"{zlib.crc32(json.dumps(sums).encode()):08x}"
+    return f"{zlib.crc32(json.dumps([manifest.order, sums]).encode()):08x}"
 
 
 def file_sum(path: Path) -> int:

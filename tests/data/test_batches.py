@@ -153,3 +153,23 @@ def test_neighbouring_rows_are_those_that_take_gives(folder: Path) -> None:
             assert (bags.ids.tolist(), bags.lengths.tolist()) == (same.ids.tolist(), same.lengths.tolist())
             assert (bags.weights is None) == (same.weights is None)
             assert bags.weights is None or (bags.weights == same.weights).all()
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**40, 0])
+def test_bags_outside_of_their_ids_are_refused(folder: Path, tmp_path: Path, wrong: int) -> None:
+    damaged = shutil.copytree(folder, tmp_path / "copy")
+    offsets = np.fromfile(damaged / "train.bag-000.offsets.i64", dtype=np.int64)
+    offsets[20] = wrong
+    offsets.tofile(damaged / "train.bag-000.offsets.i64")
+    split = Split(damaged, "train")
+    for read in (lambda: split.take(np.arange(15, 25)), lambda: split.between(15, 25), lambda: split.between(15, 20)):
+        with pytest.raises(InputError, match=r"a bag of a feature is not within its [\d,]+ ids"):
+            read()
+
+
+def test_neighbouring_rows_are_not_copied(folder: Path) -> None:
+    split = Split(folder, "train")
+    one, other = split.between(0, 20), split.between(10, 30)
+    for first, second in ((one.labels, other.labels), (one.dense, other.dense)):
+        assert np.shares_memory(first[10:], second[:10])
+    assert not np.shares_memory(split.take(np.arange(20)).labels, one.labels)

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from data_recipes import tabular
-from dlrmx.data.manifest import MANIFEST, Manifest, read_manifest, verify
+from dlrmx.data.manifest import MANIFEST, Manifest, read_manifest, training_rows, verify
 from dlrmx.data.prepare import prepare
 from dlrmx.errors import InputError
 
@@ -76,3 +77,10 @@ def test_an_edited_manifest(folder: Path) -> None:
         path.write_text(json.dumps(raw))
 
     assert "edited" in damaged(folder, edit, MANIFEST, check=read_manifest)
+
+
+def test_another_order_is_other_training_rows(folder: Path) -> None:
+    manifest = read_manifest(folder)
+    before = replace(manifest, order="window-v1")
+    assert training_rows(manifest) == training_rows(replace(manifest, sources=[]))
+    assert training_rows(before) != training_rows(manifest)
