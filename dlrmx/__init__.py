@@ -120,6 +120,8 @@ launch/: from a plan to running workers. torchx is imported here alone.
     launch/local.py           the torchx scheduler of this machine
     launch/kubernetes.py      the torchx scheduler of Kubernetes clusters
     launch/kube_phases.py     what a Kubernetes job is doing, and why it waits or failed
+    launch/telling.py         tells a run's files through the node process's output
+    launch/mirror.py          a copy of a run that this machine cannot see, made of what it tells
     launch/manifest.py        a job as Kubernetes objects
     launch/manifest_yaml.py   Kubernetes objects as YAML
     launch/strategic_merge.py lays a patch over a pod, as kubectl does

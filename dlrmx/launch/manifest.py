@@ -12,6 +12,7 @@ from torchx.specs import AppDef, Role
 from dlrmx.launch.app import ROLE
 from dlrmx.launch.place import APP_VARIABLE, RENDEZVOUS_VARIABLE, START_VARIABLE
 from dlrmx.launch.strategic_merge import strategic_merge
+from dlrmx.launch.telling import TELL_VARIABLE
 from dlrmx.recipe.kubernetes import SHM, volume_of_root
 from dlrmx.recipe.pods import CONTAINER, Toleration, Volume
 from dlrmx.recipe.profiles import KubernetesProfile
@@ -183,6 +184,7 @@ def _pod(name: str, run: str, role: Role, profile: KubernetesProfile, env: list[
                 for key, entry in profile.secret_env.items()
             ),
             {"name": APP_VARIABLE, "value": App.of_run(run, profile).id},
+            *([] if profile.root_here else [{"name": TELL_VARIABLE, "value": "1"}]),
             *env,
         ],
         "ports": [{"name": "rendezvous", "containerPort": profile.port}],

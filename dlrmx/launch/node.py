@@ -28,6 +28,7 @@ from dlrmx.launch.outcome import note_silent_death, outcome_of
 from dlrmx.launch.place import APP_VARIABLE, free_port, place_of, token_of
 from dlrmx.launch.retry import GiveUp, Outcome, Retry, decide
 from dlrmx.launch.stopping import StopRequested, StopSignals
+from dlrmx.launch.telling import telling
 from dlrmx.recipe.clusters import workers_per_node
 from dlrmx.recipe.fingerprint import changed_fixed, fingerprint
 from dlrmx.recipe.load import read_frozen
@@ -88,7 +89,8 @@ def run_node(spec: JobSpec, worker: Sequence[str] = WORKER, parent: int | None =
     end = End("failed", 1)
     try:
         run = _open_run(spec, recipe)
-        end = _lead(Node(spec, recipe, profile, run, signals, worker, crew))
+        with telling(run, os.environ):
+            end = _lead(Node(spec, recipe, profile, run, signals, worker, crew))
     except DlrmxError as error:
         end = End("failed", error.exit_code)
         raise

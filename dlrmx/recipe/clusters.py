@@ -104,7 +104,7 @@ def resolve_profile(cluster: Any, places: dict[str, str], overrides: Document, n
     if problems or profile is None:
         raise InputError([Problem(p.what, where=p.where, key=f"cluster.{p.key}", hint=p.hint) for p in problems])
     origins = {key: _origin(key, name, raw, document, overrides, nodes) for key, _ in leaves(profile)}
-    return FoundProfile(profile.model_copy(update={"root": _absolute(profile.root)}), name, origins)
+    return FoundProfile(_with_paths(profile), name, origins)
 
 
 def world_size(profile: Profile) -> int:
@@ -205,6 +205,14 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _with_paths(profile: Profile) -> Profile:
+    """Folders as absolute paths, whatever the shell's folder is later."""
+    paths = {"root": _absolute(profile.root)}
+    if isinstance(profile, KubernetesProfile) and profile.root_here is not None:
+        paths["root_here"] = _absolute(profile.root_here)
+    return profile.model_copy(update=paths)
 
 
 def _absolute(root: str) -> str:

@@ -18,7 +18,7 @@ from dlrmx import __version__
 from dlrmx.errors import InputError
 from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import AttemptPaths, RunPaths
-from dlrmx.runs.run_file import read_run, write_run
+from dlrmx.runs.run_file import read_run, write_aside, write_run
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # Readers look whether a run is live by taking its lock for a moment; a node process waits that out.
@@ -81,7 +81,9 @@ def hold(run: RunPaths, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None
 
 
 def is_live(run: RunPaths) -> bool:
-    """Whether a node process drives the run now."""
+    """Whether a node process drives the run now; of a copy, whether one did when it was last brought up to date."""
+    if is_copy(run):
+        return json.loads(run.copy.read_bytes())["live"] is True
     try:
         descriptor = os.open(run.lock, os.O_RDONLY)
     except FileNotFoundError:
@@ -93,6 +95,16 @@ def is_live(run: RunPaths) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+def is_copy(run: RunPaths) -> bool:
+    """Whether the run itself is elsewhere, out of this machine's sight."""
+    return run.copy.is_file()
+
+
+def note_copy(run: RunPaths, *, live: bool) -> None:
+    """Make the folder a copy of a run elsewhere, or note whether that is live."""
+    write_aside(run.copy, json.dumps({"live": live}) + "\n")
 
 
 def request_stop(attempt: AttemptPaths, by: str) -> bool:

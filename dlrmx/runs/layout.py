@@ -4,6 +4,7 @@
     run.json                     what the run is and how it ended
     lock                         held (flock) by the live node process
     launch.log                   what the node processes printed themselves
+    copy.json                    only in a copy of a run that this machine cannot see: whether that is live
     job.sh                       the script of a batch scheduler's job, as it was submitted last
     attempts/0001/               one start of the job, frozen once it ended
         recipe.yaml plan.json job.json
@@ -96,6 +97,10 @@ class RunPaths:
     @property
     def launch_log(self) -> Path:
         return self.dir / "launch.log"
+
+    @property
+    def copy(self) -> Path:
+        return self.dir / "copy.json"
 
     @property
     def job_script(self) -> Path:

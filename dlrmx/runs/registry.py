@@ -11,8 +11,10 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from dlrmx.errors import InputError, UnknownRun
+from dlrmx.recipe.profiles import KubernetesProfile, Profile
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.run_file import write_aside
 
@@ -21,6 +23,16 @@ def registry_dir() -> Path:
     """$XDG_STATE_HOME/dlrmx/runs, by default under ~/.local/state."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "dlrmx" / "runs"
+
+
+def seen_root(profile: Profile) -> Path:
+    """Where this machine finds the runs of a profile: its root; copies of them, where only the pods see that."""
+    if not isinstance(profile, KubernetesProfile):
+        return Path(profile.root)
+    if profile.root_here is not None:
+        return Path(profile.root_here)
+    cluster = quote(f"{profile.context or ''}:{profile.namespace or ''}:{profile.root}", safe="")
+    return registry_dir().parent / "copies" / cluster
 
 
 def register(run: RunPaths) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dlrmx.runs.claim import is_live
+from dlrmx.runs.claim import is_copy, is_live
 from dlrmx.runs.diagnosis import Cause, first_cause, last_step
 from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import STEP_DIR, AttemptPaths, RunPaths
@@ -76,7 +76,10 @@ def run_state(run: RunPaths) -> RunState:
 
 
 def newest_checkpoint(run: RunPaths) -> int | None:
-    """Step of the newest published checkpoint."""
+    """Step of the newest published checkpoint; of a copy, of the last one that it was told of."""
+    if is_copy(run):
+        saved = [event["step"] for attempt in run.attempts() for event in read_events(attempt, "saved")]
+        return max(saved, default=None)
     steps = [int(match[1]) for path in run.checkpoints.glob("step-*") if (match := STEP_DIR.match(path.name))]
     return max(steps, default=None)
 

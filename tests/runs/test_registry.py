@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from dlrmx.errors import InputError, UnknownRun
+from dlrmx.recipe.profiles import read_profile
 from dlrmx.runs.claim import create_run
 from dlrmx.runs.layout import RunPaths
-from dlrmx.runs.registry import all_runs, find_run, register, registry_dir
+from dlrmx.runs.registry import all_runs, find_run, register, registry_dir, seen_root
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +108,12 @@ def test_a_hundred_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     with ThreadPool(100) as pool:
         assert set(pool.map(register_in_a_process, runs)) == {0}
     assert set(all_runs()) == set(runs)
+
+
+def test_runs_that_only_pods_see_have_copies_by_cluster(tmp_path: Path) -> None:
+    pods = {"scheduler": "kubernetes", "image": "x", "root": "/runs/ann"}
+    assert seen_root(read_profile({"root": "/scratch"})) == Path("/scratch")
+    copies = seen_root(read_profile(pods))
+    assert copies.parent == tmp_path / "state" / "dlrmx" / "copies"
+    assert seen_root(read_profile({**pods, "namespace": "ads"})) != copies
+    assert seen_root(read_profile({**pods, "root_here": "/mnt/runs"})) == Path("/mnt/runs")
