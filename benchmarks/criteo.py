@@ -5,7 +5,7 @@
 The file (5 million rows, 1.2 GB unless said otherwise) has the Kaggle set's cardinalities, capped at a million, and
 blanks at the rates of its public sample. It is made in FOLDER (default: a temporary one) and kept if it was there.
 Prints rows/s of the scan, and of preparation with hashed ids and with vocabularies; their ratios, also of processor
-time, which other programs on the machine disturb less; the memory at peak.
+time, which other programs on the machine disturb less; the memory of all processes together at peak.
 """
 
 import os
@@ -13,7 +13,9 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,18 +111,66 @@ def recipe(path: Path, ids: str) -> str:
     )
 
 
-def prepare(path: Path, ids: str) -> tuple[Cost, int]:
-    """What `dlrmx data prepare` takes, and the bytes resident at peak in the largest of its processes."""
+class Memory:
+    """The memory at peak of a process and all its descendants together, seen ten times a second while a thread runs.
+
+    PSS: what several processes share counts once. Pages of files that are mapped count, cached ones that are not don't.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.peak_bytes = self.processes = 0
+        self._pid, self._over = pid, threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> "Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            sizes = [_pss_bytes(pid) for pid in _family(self._pid)]
+            if sum(sizes) > self.peak_bytes:
+                self.peak_bytes, self.processes = sum(sizes), len(sizes)
+
+
+def _family(pid: int) -> list[int]:
+    """A process and its descendants, as they are now."""
+    found = [pid]
+    for one in found:
+        with suppress(OSError):
+            for task in Path(f"/proc/{one}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def _pss_bytes(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def prepare(path: Path, ids: str) -> tuple[Cost, Memory]:
+    """What `dlrmx data prepare` takes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         file = Path(folder) / "speed.yaml"
         file.write_text(recipe(path, ids))
         began = time.perf_counter()
-        subprocess.run([DLRMX, "data", "prepare", str(file), "-s", f"cluster.root={folder}"], check=True)
+        with subprocess.Popen([DLRMX, "data", "prepare", str(file), "-s", f"cluster.root={folder}"]) as process:
+            with Memory(process.pid) as memory:
+                code = process.wait()
         seconds = time.perf_counter() - began
+        if code:
+            raise SystemExit(code)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(seconds, cpu), after.ru_maxrss * 1024
+    return Cost(seconds, cpu), memory
 
 
 def main(rows: int, folder: Path) -> None:
@@ -134,10 +184,11 @@ def main(rows: int, folder: Path) -> None:
         f"{scanned.cpu:.1f} s of processor"
     )
     for ids in ("hash", "vocabulary"):
-        cost, peak = prepare(path, ids)
+        cost, memory = prepare(path, ids)
         rate = f"{rows / cost.wall:,.0f} rows/s, {scanned.wall / cost.wall:.2f} of the scan's"
         cpu = f"{cost.cpu:.1f} s of processor, {scanned.cpu / cost.cpu:.2f} of its speed"
-        print(f"dlrmx data prepare, ids: {ids}: {cost.wall:.1f} s, {rate}; {cpu}; {peak / 2**30:.2f} GiB in a process")
+        peak = f"{memory.peak_bytes / 2**30:.2f} GiB in {memory.processes} processes together"
+        print(f"dlrmx data prepare, ids: {ids}: {cost.wall:.1f} s, {rate}; {cpu}; {peak}")
 
 
 if __name__ == "__main__":

@@ -283,7 +283,7 @@ def _remove_stale(folder: Path) -> None:
 def _cannot_write(target: Path, error: OSError) -> InputError:
     return InputError(
         f"cannot write prepared data below {target.parent}: {error.strerror or error}",
-        hint="Free some space, or choose another root in the cluster's profile.",
+        hint="Free some space, or choose another root in the cluster's profile. What is done is not done again.",
     )
 
 

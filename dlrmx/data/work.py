@@ -12,7 +12,6 @@ renamed, so that a preparation that was killed goes on where it was.
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -82,7 +81,7 @@ class WorkFolder:
 
     def has_results(self) -> bool:
         """Whether there is anything that a later preparation need not do."""
-        return any(not name.startswith((".", "claim-", "pulse-", "failed")) for name in os.listdir(self.path))
+        return any(not path.name.startswith((".", "claim-", "pulse-", "failed")) for path in self.path.glob("*"))
 
     def fail(self, error: InputError) -> None:
         """Tell all who work here what is wrong with the data."""

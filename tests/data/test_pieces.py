@@ -1,12 +1,15 @@
 """Piece by piece: the same bytes whole, in files, cut anywhere, killed and restarted, added later."""
 
+import errno
 import math
 import os
+import random
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ import pytest
 from criteo_files import criteo, random_rows, row, write
 from data_recipes import tabular, whole
 from dlrmx.data import criteo as module
-from dlrmx.data import pool
+from dlrmx.data import criteo_lines, pool
 from dlrmx.data.manifest import MANIFEST, Manifest, read_manifest, verify
 from dlrmx.data.prepare import prepare, prepared_path
+from dlrmx.data.source import Piece
 from dlrmx.errors import InputError
 from dlrmx.recipe.schema import Recipe
 
@@ -216,7 +220,8 @@ def start(recipe: Recipe, root: Path, inline_bytes: int) -> "subprocess.Popen[by
 
 def results(root: Path) -> int:
     """How many pieces' results lie in the work folder."""
-    return len(list(root.glob("prepared/.work-*/*-?????*")))
+    found = [path.name for path in root.glob("prepared/.work-*/*")]
+    return sum(bool(re.fullmatch(r"(extent|counts|rows)-\d{5}(\.json)?", name)) for name in found)
 
 
 def kill_when(process: "subprocess.Popen[bytes]", ready: Callable[[], bool]) -> bool:
@@ -252,20 +257,34 @@ def test_killed_and_restarted(inline_bytes: int, reference: Path, tmp_path: Path
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
+def phase(root: Path) -> str:
+    """How far a preparation came: the results in its work folder, and whether it was joining them."""
+    kinds = [path.name.split("-")[0] for path in root.glob("prepared/.work-*/*") if not path.name.startswith("claim-")]
+    counts = [f"{kinds.count(kind)} {kind}" for kind in ("extent", "counts", "vocabularies", "rows")]
+    return ", ".join([*counts, *("joining" for _ in root.glob("prepared/.partial-*"))])
+
+
 @pytest.mark.slow
-def test_killed_at_twenty_moments(reference: Path, tmp_path: Path) -> None:
-    recipe, root = made(tmp_path / "whole.txt"), tmp_path / "root"
-    began = time.monotonic()
+@pytest.mark.parametrize("files", [1, 3])
+def test_killed_at_twenty_moments(files: int, reference: Path, tmp_path: Path) -> None:
+    recipe, root = made(*(in_files(tmp_path) if files == 3 else [tmp_path / "whole.txt"])), tmp_path / "root"
+    dice = random.Random(files)
     assert start(recipe, root, 0).wait(60) == 0
-    takes = time.monotonic() - began
+    phases = set()
     for number in range(20):
         shutil.rmtree(root)
+        # Once so many results are there, of 21 in all, and a moment later: then they are joined.
+        goal, delay = dice.randrange(22), dice.uniform(0, 0.05)
         process = start(recipe, root, 0)
-        moment = time.monotonic() + takes * (number + 1) / 21
-        kill_when(process, after(moment))
+        while process.poll() is None and results(root) < goal:
+            time.sleep(0.001)
+        killed = kill_when(process, after(time.monotonic() + delay))
+        phases.add(phase(root))
+        print(f"{number}: {'killed' if killed else 'done'} with {phase(root)}")
         assert start(recipe, root, 0).wait(60) == 0
         assert content(prepared_path(recipe, root)) == content(reference)
-        assert read_manifest(prepared_path(recipe, root)) == read_manifest(reference)
+        assert facts(prepared_path(recipe, root)) == facts(reference)
+    assert len(phases) > 8
 
 
 _PEAK = """
@@ -303,6 +322,73 @@ def test_a_result_that_was_damaged_is_made_again(reference: Path, tmp_path: Path
     labels.write_bytes(raw)
     assert start(recipe, root, 1 << 40).wait(60) == 0
     assert content(prepared_path(recipe, root)) == content(reference)
+
+
+# ------------------------------------------------------------------------------------- full disks, unreadable files
+
+
+def test_a_disk_that_is_full_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each result is on the disk before it counts; what cannot be is not there, and the next try goes on."""
+    monkeypatch.setattr(module, "PIECE_BYTES", 40_000)
+    recipe = made(write(tmp_path / "a", *LINES[:400]))
+    whole = prepare(recipe, tmp_path / "whole")
+    fsync, calls, fails_at = os.fsync, 0, 0
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    prepare(recipe, tmp_path / "counted")
+    for number in range(1, calls, 7):
+        root = tmp_path / f"{number}"
+        calls, fails_at = 0, number
+        with pytest.raises(InputError, match="cannot write prepared data below .*: No space left on device"):
+            prepare(recipe, root)
+        assert not prepared_path(recipe, root).exists()
+        assert not list(root.glob("prepared/.partial-*"))
+        assert content(prepare(recipe, root)) == content(whole)
+        assert [path.name for path in (root / "prepared").iterdir()] == [whole.name]
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, root = in_files(tmp_path), tmp_path / "root"
+    read = criteo_lines._read
+    broken = True
+
+    def failing(file: Any, piece: Piece, start: int) -> Iterator[Any]:
+        blocks = read(file, piece, start)
+        if piece.path == files[2]:
+            yield next(blocks)
+            if broken:
+                raise OSError(errno.EIO, "Input/output error")
+        else:
+            yield from blocks
+
+    monkeypatch.setattr(criteo_lines, "_read", failing)
+    for _ in range(2):
+        with pytest.raises(InputError, match="day_2: cannot be read: Input/output error"):
+            prepare(made(*files), root)
+    # What was made of the other files stays.
+    assert {path.name for path in root.glob("prepared/.work-*/*")} == {
+        *("extent-00000.json", "extent-00001.json"),
+        *(f"claim-extent-0000{number}" for number in range(3)),
+    }
+    broken = False
+    assert content(prepare(made(*files), root)) == content(prepare(made(*files), tmp_path / "other"))
+
+
+def test_the_systems_own_words_for_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "day_0"
+    path.symlink_to("/proc/self/mem")  # its first page cannot be read
+    with pytest.raises(InputError, match="day_0: cannot be read: Input/output error"):
+        prepare(made(path), tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------------------ workers
 
 
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
