@@ -130,11 +130,12 @@ def _tell(run: "RunPaths", code: int | None, *, json: bool) -> int:
     from dlrmx.runs.state import run_state
 
     from .runs import words_for
-    from .summary import done_text, failure_text, newest_evaluation, state_json, stopped_text
+    from .summary import done_text, failure_text, file_evaluations, newest_evaluation, state_json, stopped_text
 
     state = run_state(run)
     if json:
-        print_json(**state_json(state), evaluation=newest_evaluation(run))
+        files = {"files": file_evaluations(run)} if state.evaluates else {}
+        print_json(**state_json(state), evaluation=newest_evaluation(run), **files)
     if code is None:
         say(f"accepted; follow it with: dlrmx watch {words_for(run)}")
         if not json:

@@ -1,16 +1,20 @@
 """dlrmx data: prepare a recipe's data ahead of a run, and show what the prepared data looks like."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlrmx.units import format_count, format_metric
+from dlrmx.errors import InputError
+from dlrmx.units import format_metric
 
 from . import options
-from .output import print_json, print_result, say, table
+from .output import print_json, print_result, say
 
 if TYPE_CHECKING:
+    from dlrmx.data.fit import Finding
     from dlrmx.data.manifest import Manifest
+    from dlrmx.recipe.load import Loaded
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Prepared data: prepare, show.")
 
@@ -30,23 +34,70 @@ def prepare_data(recipe: options.Recipe, set_: options.Set = None, cluster: opti
 
 @app.command("show")
 def show_data(
-    recipe: options.Recipe, set_: options.Set = None, cluster: options.Cluster = None, json: options.Json = False
+    recipe: options.Recipe,
+    feature: Annotated[str | None, typer.Option("--feature", metavar="NAME", help="All about this feature.")] = None,
+    set_: options.Set = None,
+    cluster: options.Cluster = None,
+    json: options.Json = False,
 ) -> None:
-    """Show a recipe's prepared data: splits, label means, what each feature looks like."""
-    from dlrmx.data.manifest import read_manifest
-    from dlrmx.data.prepare import prepared_path
-
-    from .start import load, root_of
+    """Show a recipe's prepared data: splits, features, load and busiest rows, and whether the recipe fits them."""
+    from . import data_text as text
+    from .start import load
 
     loaded = load(recipe, set_, cluster)
-    path = prepared_path(loaded.recipe, root_of(loaded))
-    manifest = read_manifest(path)
+    path, manifest = _open(loaded, recipe)
+    if feature is not None and feature not in manifest.features:
+        raise InputError(f"there is no feature {feature}", hint=f"it has: {', '.join(manifest.features)}")
+    names = _row_names(loaded, path, manifest)
     if json:
-        print_json(path=str(path), **_manifest_json(manifest))
+        found = _findings(loaded, path, manifest)
+        fits = all(finding.kind != "no" for finding in found)
+        fit = {"fits": fits, "findings": [vars(finding) for finding in found]}
+        print_json(path=str(path), **text.manifest_json(manifest, names), fit=fit)
+    elif feature is not None:
+        print_result(text.one_feature(feature, manifest.features[feature], names[feature]))
     else:
-        notes = ["\n".join(f"note    {line}" for line in full_tables(manifest))] if full_tables(manifest) else []
-        parts = [str(path), _splits(manifest), _features(manifest), *notes, *bad_lines(manifest)]
-        print_result("\n\n".join(parts))
+        parts = [text.splits(manifest), text.features(manifest), text.load(manifest), text.busiest(manifest, names)]
+        fit_text = text.fit(_findings(loaded, path, manifest))
+        head = f"{path}\n{text.overview(manifest)}"
+        print_result("\n\n".join([head, *parts, *bad_lines(manifest), fit_text]))
+
+
+def _open(loaded: "Loaded", words: str) -> "tuple[Path, Manifest]":
+    """The recipe's prepared data. Raises InputError where they are not there, or not what their name says."""
+    from dlrmx.data.nearby import not_prepared
+    from dlrmx.data.prepare import check_prepared, prepared_path
+
+    from .start import root_of
+
+    path = prepared_path(loaded.recipe, root_of(loaded))
+    if not path.exists():
+        raise not_prepared(loaded.recipe, root_of(loaded), words)
+    return path, check_prepared(path)
+
+
+def _row_names(loaded: "Loaded", path: "Path", manifest: "Manifest") -> dict[str, list[str]]:
+    from dlrmx.data.row_names import row_names
+
+    return {
+        name: row_names(path, loaded.recipe, name, [row for row, _ in facts.top])
+        for name, facts in manifest.features.items()
+    }
+
+
+def _findings(loaded: "Loaded", path: "Path", manifest: "Manifest") -> "list[Finding]":
+    """Whether the recipe fits the data, and both together the machine or cluster."""
+    from dlrmx.data.fit import Finding, findings
+
+    from . import start
+
+    found = findings(loaded.recipe, manifest)
+    try:
+        planned = start.plan(loaded, path)
+    except InputError as error:
+        return [*found, Finding("no", f"{loaded.profile.scheduler}: {error}")]
+    ranks = f"{planned.world} rank{'s' if planned.world > 1 else ''}"
+    return [*found, Finding("ok", f"tables and batch fit the memory of {ranks} ({loaded.profile.scheduler})")]
 
 
 def splits_text(manifest: "Manifest") -> str:
@@ -57,13 +108,10 @@ def splits_text(manifest: "Manifest") -> str:
 
 
 def full_tables(manifest: "Manifest") -> list[str]:
-    """The features whose vocabulary did not fit its table: without a word they would only learn worse."""
-    return [
-        f"{name}: table {facts.table} is full: {facts.overflow:,} values of its vocabulary have no row "
-        f"({facts.unseen:,} look-ups take that of unseen values); give it more rows, or {name} a min_count"
-        for name, facts in manifest.features.items()
-        if facts.overflow
-    ]
+    """The features whose vocabulary did not fit its table."""
+    from dlrmx.data import fit
+
+    return fit.full_tables(manifest)
 
 
 def bad_lines(manifest: "Manifest") -> list[str]:
@@ -81,41 +129,3 @@ def bad_lines(manifest: "Manifest") -> list[str]:
 
 def _places(head: str, places: list[str]) -> str:
     return "\n  ".join([head, *places])
-
-
-def _splits(manifest: "Manifest") -> str:
-    header = ["split", "rows", "label mean"]
-    rows = [[name, f"{split.rows:,}", format_metric(split.label_mean)] for name, split in manifest.splits.items()]
-    if any(split.optimum_ne is not None for split in manifest.splits.values()):
-        header.append("optimum NE")
-        for row, split in zip(rows, manifest.splits.values(), strict=True):
-            row.append("" if split.optimum_ne is None else format_metric(split.optimum_ne))
-    return table(header, rows, right=header[1:])
-
-
-def _features(manifest: "Manifest") -> str:
-    header = ["feature", "mean ids", "max ids", "rows used", "missing", "unseen", "bad"]
-    rows = [
-        [
-            name,
-            f"{facts.mean_pooling:.2f}",
-            str(facts.max_pooling),
-            f"{format_count(facts.distinct)} of {format_count(facts.rows)}",
-            *(format_count(count) for count in (facts.missing, facts.unseen, facts.bad)),
-        ]
-        for name, facts in manifest.features.items()
-    ]
-    return table(header, rows, right=header[1:])
-
-
-def _manifest_json(manifest: "Manifest") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    splits = {name: asdict(split) for name, split in manifest.splits.items()}
-    features = {name: asdict(facts) for name, facts in manifest.features.items()}
-    return {
-        "fingerprint": manifest.fingerprint,
-        "rows": asdict(manifest.rows),
-        "splits": splits,
-        "features": features,
-    }

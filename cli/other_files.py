@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 SHOWN = "files"  # what records call the rows, in the place of a split's name
 
 
-def asked(checkpoint: Path, predict: Path | None) -> dict[str, str]:
-    """The job's words for scoring other files with a checkpoint. InputError where `predict` cannot be a new file."""
-    words = {"checkpoint": str(checkpoint), "split": SHOWN, "trained_on": str(_trained_on(checkpoint))}
+def asked(checkpoint: Path, predict: Path | None, *, split: str | None) -> dict[str, str]:
+    """The job's words for evaluating a checkpoint on a split of its own data, or (None) on other files.
+
+    Raises InputError where `predict` cannot be a new file.
+    """
+    words = {"checkpoint": str(checkpoint), "split": split or SHOWN}
+    if split is None:
+        words["trained_on"] = str(_trained_on(checkpoint))
     if predict is None:
         return words
     path = predict.absolute()

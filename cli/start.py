@@ -71,15 +71,21 @@ def prepare(loaded: "Loaded", view: View, *, trained_on: Path | None = None) -> 
 
 
 def prepared(loaded: "Loaded") -> Path | None:
-    """The prepared data; None where they are not there yet, or the files that they come from are elsewhere."""
+    """The prepared data; None where they are not there yet, or the files that they come from are elsewhere.
+
+    Raises InputError where they are not what their name says.
+    """
     from dlrmx.data.files import NoSuchFiles
-    from dlrmx.data.prepare import prepared_path
+    from dlrmx.data.prepare import check_prepared, prepared_path
 
     try:
         path = prepared_path(loaded.recipe, root_of(loaded))
     except NoSuchFiles:
         return None
-    return path if path.is_dir() else None
+    if not path.is_dir():
+        return None
+    check_prepared(path)
+    return path
 
 
 def missing_files(loaded: "Loaded") -> list[str]:
@@ -101,14 +107,14 @@ def plan(loaded: "Loaded", data: Path | None) -> "Plan":
     from dlrmx.launch.inputs import job_plan
     from dlrmx.plan.load import load_plan
     from dlrmx.plan.planner import make_plan
-    from dlrmx.recipe.clusters import rank_memory_bytes, world_size
+    from dlrmx.plan.topology import topology_of
 
     if data is not None:
         return job_plan(loaded.recipe, loaded.profile, data)
-    recipe, world = loaded.recipe, world_size(loaded.profile)
+    recipe, topology = loaded.recipe, topology_of(loaded.profile)
     if recipe.sharding.plan != "auto":
-        return load_plan(Path(recipe.sharding.plan), recipe, world)
-    return make_plan(recipe, world=world, memory_bytes=rank_memory_bytes(loaded.profile))
+        return load_plan(Path(recipe.sharding.plan), recipe, topology)
+    return make_plan(recipe, topology)
 
 
 def check_interpreter(loaded: "Loaded") -> None:

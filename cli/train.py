@@ -68,17 +68,22 @@ def evaluate(
         list[str] | None, typer.Option("--data", metavar="FILES", help="Use these files instead; may come again.")
     ] = None,
     predict: Annotated[
-        Path | None, typer.Option("--predict", metavar="FILE", help="Write their scores to this new Parquet file.")
+        Path | None,
+        typer.Option(
+            "--predict",
+            metavar="FILE",
+            help="Write the scores of these rows, in their order, to this new Parquet file.",
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
     """Evaluate a checkpoint: on a split, or on other files."""
     from . import attached, checkpoints, other_files, start
 
-    if (data and split) or (predict and not data):
-        raise InputError("--split is of the recipe's own data, --predict of other files: those of --data")
+    if data and split:
+        raise InputError("--split is of the recipe's own data, which --data replaces: give one of them")
     path = checkpoints.find_good_checkpoint(target)
     loaded = start.load_for_checkpoint(path)
-    asked = other_files.asked(path, predict) if data else {"checkpoint": str(path), "split": split or "test"}
+    asked = other_files.asked(path, predict, split=None if data else split or "test")
     loaded = other_files.with_files(loaded, data) if data else loaded
     raise typer.Exit(attached.evaluate(loaded, asked, json=json))

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
+import yaml
+
+from hash_reference import MASK, mix
 
 DLRMX = Path(sys.executable).with_name("dlrmx")
 
@@ -60,13 +63,34 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(shop: Path) -> No
     assert "there is no folder" in refused("--data", "future.csv", "--predict", "gone/out.parquet")
     assert "no file matches" in refused("--data", "gone.csv", "--predict", "out.parquet")
     assert "--split is of" in refused("--data", "future.csv", "--split", "test")
-    assert "--predict of other files" in refused("--predict", "out.parquet")
+    assert "there is no folder" in refused("--predict", "gone/out.parquet")
     assert sorted((shop / "runs").glob("shop-evaluation-*")) == before
 
 
 def test_labelled_rows_are_measured(shop: Path) -> None:
     dlrmx(shop, "evaluate", "shop-1", "--data", "known.csv", "--data", "past.csv")
     run = max((shop / "runs").glob("shop-evaluation-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    record = json.loads((run / "attempts" / "0001" / "records.jsonl").read_text())
+    record, *files = map(json.loads, (run / "attempts" / "0001" / "records.jsonl").read_text().splitlines())
     assert (record["split"], record["rows"]) == ("files", 3_100)
     assert record["auc"] > 0.8
+    # known.csv has 100 rows of all; sums over the files are those of the whole.
+    assert [(Path(one["file"]).name, one["rows"]) for one in files] == [("known.csv", 100), ("past.csv", 3_000)]
+    for metric in ("loss", "accuracy", "label_mean"):
+        assert sum(one[metric] * one["rows"] for one in files) == pytest.approx(record[metric] * 3_100), metric
+    for one in files:
+        lines = (shop / Path(one["file"]).name).read_text().splitlines()[1:]
+        assert one["label_mean"] == pytest.approx(sum(line[0] == "1" for line in lines) / len(lines))
+
+
+def test_rows_of_a_split_are_scored_too(shop: Path) -> None:
+    """The test rows of past.csv, as stored: their labels are those of the rows whose hash says so."""
+    dlrmx(shop, "evaluate", "shop-1", "--predict", "test.parquet")
+    table = parquet.read_table(shop / "test.parquet")
+    lines = (shop / "past.csv").read_text().splitlines()[1:]
+    share = [mix((row + 0x5D588B656C078965) & MASK) / 2**64 for row in range(len(lines))]
+    split = yaml.safe_load((shop / "shop.yaml").read_text())["data"].get("split", {})
+    validation, test = split.get("validation", 0.05), split.get("test", 0.05)
+    wanted = [line for line, at in zip(lines, share, strict=True) if validation <= at < validation + test]
+    assert table.column("label").to_pylist() == [int(line[0]) for line in wanted]
+    for line, score in zip(wanted, table.column("score").to_pylist(), strict=True):
+        assert (score > 0.5) == (line[2] == "a")

@@ -104,11 +104,13 @@ class Manifest:
 
     Files that begin with "vocabulary-" hold the values with rows of their own, so that other rows get the same ids.
     `transform`: fingerprint of what decides the content but the files; `sources`: these (path, size, time in ns).
+    `by_file`: how many rows of each file are in train, validation and test, in the order in which they lie there.
     """
 
     fingerprint: str
     transform: str
     sources: list[list[str | int]]
+    by_file: dict[str, list[int]]
     rows: RowFacts
     dense: list[str]
     splits: dict[str, SplitFacts]

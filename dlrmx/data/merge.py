@@ -80,6 +80,7 @@ def merge(folders: Sequence[Path], target: Path) -> Manifest:
         features[feature.name] = _feature_facts([manifest.features[feature.name] for manifest in manifests], lookups)
     return replace(
         manifests[-1],
+        by_file=_by_file(manifests),
         rows=_row_facts([manifest.rows for manifest in manifests]),
         splits={name: _split_facts([manifest.splits[name] for manifest in manifests]) for name in SPLITS},
         features=_with_pooling(features, manifests),
@@ -121,6 +122,15 @@ def _join_offsets(datasets: Sequence[_Dataset], target: Path, name: str) -> File
                 first, last = 0, int(own[-1])
             end += last
     return out.facts
+
+
+def _by_file(manifests: Sequence[Manifest]) -> dict[str, list[int]]:
+    """A file may lie in several datasets, one after the other."""
+    found: dict[str, list[int]] = {}
+    for manifest in manifests:
+        for path, rows in manifest.by_file.items():
+            found[path] = [a + b for a, b in zip(found.get(path, [0] * len(rows)), rows, strict=True)]
+    return found
 
 
 def _row_facts(facts: Sequence[RowFacts]) -> RowFacts:

@@ -19,7 +19,7 @@ from dlrmx.data.faults import Tally
 from dlrmx.data.files import find_files
 from dlrmx.data.hashing import TEXT_HASH
 from dlrmx.data.hot_rows import with_hot_rows
-from dlrmx.data.manifest import VERSION, read_manifest, write_manifest
+from dlrmx.data.manifest import VERSION, Manifest, read_manifest, write_manifest
 from dlrmx.data.merge import Damaged, merge
 from dlrmx.data.output import look_afresh
 from dlrmx.data.permute import PERMUTATION
@@ -49,10 +49,11 @@ def data_fingerprint(recipe: Recipe, trained_on: Path | None = None) -> str:
     trained_on: as in `prepare`; it is known by its name, its own fingerprint.
     Raises InputError where a pattern matches no file.
     """
-    return _identity(recipe, trained_on).fingerprint
+    return data_identity(recipe, trained_on).fingerprint
 
 
-def _identity(recipe: Recipe, trained_on: Path | None) -> Identity:
+def data_identity(recipe: Recipe, trained_on: Path | None = None) -> Identity:
+    """What the recipe's prepared data are of, as `data_fingerprint`."""
     # Left out: how the rows are read (order, tail) and what becomes of the ids of tables (pooling; a teacher knows it).
     unread = set() if isinstance(recipe.data, Synthetic) else {"pooling"}
     what: dict[str, Any] = {
@@ -107,10 +108,10 @@ def prepare(
     label (it is NaN then), and a bad row stays, without one, where the recipe would skip it: one row per row of the
     files. Raises InputError where the data is bad, by file and row, or what lies there is damaged.
     """
-    identity = _identity(recipe, trained_on)
+    identity = data_identity(recipe, trained_on)
     target = prepared_dir(root, identity.fingerprint)
     if target.exists():
-        _check(target)
+        check_prepared(target)
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +122,7 @@ def prepare(
             raise _cannot_write(target, error) from None
         # Another process was faster, and has removed what both worked with, but for what came into it meanwhile.
         shutil.rmtree(_work_folder(target), ignore_errors=True)
-        _check(target)
+        check_prepared(target)
     return target
 
 
@@ -154,7 +155,7 @@ def _prepare_rows(preparation: Preparation, target: Path) -> None:
         if not _is_there(target):
             preparation.work.fail(error)
             raise
-        _check(target)
+        check_prepared(target)
 
 
 def _make_synthetic(preparation: Preparation, target: Path) -> None:
@@ -162,7 +163,7 @@ def _make_synthetic(preparation: Preparation, target: Path) -> None:
 
     source = SyntheticSource(preparation.recipe)
     if not preparation.claims.take_or_wait("rows", lambda: _is_there(target), preparation.wait):
-        _check(target)
+        check_prepared(target)
         return
     with _partial(target) as folder:
         with DatasetWriter(folder, source.layout) as writer:
@@ -184,7 +185,7 @@ def _prepare_and_join(preparation: Preparation, target: Path) -> None:
     work, claims = preparation.work, preparation.claims
     folders = prepare_pieces(preparation)
     if not claims.take_or_wait("join", lambda: _is_there(target), preparation.wait):
-        _check(target)
+        check_prepared(target)
         return
     try:
         _join(preparation, folders, target)
@@ -254,7 +255,7 @@ def _publish(partial: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
-        _check(target)
+        check_prepared(target)
         return
     handle = os.open(target.parent, os.O_RDONLY)
     try:
@@ -263,13 +264,15 @@ def _publish(partial: Path, target: Path) -> None:
         os.close(handle)
 
 
-def _check(target: Path) -> None:
-    """Raises InputError unless `target` holds what its name says, each file with its size."""
-    fingerprint = read_manifest(target).fingerprint
-    if fingerprint != target.name:
+def check_prepared(target: Path) -> Manifest:
+    """The manifest. Raises InputError unless `target` holds what its name says, each file with its size."""
+    manifest = read_manifest(target)
+    if manifest.fingerprint != target.name:
         raise InputError(
-            f"{target}: holds the data of fingerprint {fingerprint}", hint=f"Remove {target} and prepare again."
+            f"{target}: holds the data of fingerprint {manifest.fingerprint}",
+            hint=f"Remove {target} and prepare again.",
         )
+    return manifest
 
 
 def _remove_stale(folder: Path) -> None:

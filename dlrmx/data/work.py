@@ -135,4 +135,4 @@ def _write_rows(source: FileSource, work: WorkFolder, identity: Identity, task: 
         for part in source.parts(task.piece, task.before, work.vocabularies):
             writer.append(part)
             told(len(part.splits))
-        writer.finish(identity, source.losses, row_facts(writer, source.bad_rows, source.policy))
+        writer.finish(identity, source.losses, row_facts(writer, source.bad_rows, source.policy), file=task.piece.path)

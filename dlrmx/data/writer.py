@@ -200,8 +200,10 @@ class DatasetWriter:
             lengths = bags.lengths
             self._counts[feature.name].add(bags.ids, len(lengths), int(lengths.max(initial=0)))
 
-    def finish(self, identity: Identity, losses: dict[str, Losses], rows: RowFacts) -> None:
-        """Close the files and write the manifest, last."""
+    def finish(
+        self, identity: Identity, losses: dict[str, Losses], rows: RowFacts, *, file: Path | None = None
+    ) -> None:
+        """Close the files and write the manifest, last. `file`: that all rows come from, if they come from one."""
         self._open.close()
         files = [file for split in self._splits.values() for file in split.files]
         for number, count in enumerate(self._counts.values()):
@@ -212,6 +214,7 @@ class DatasetWriter:
             fingerprint=identity.fingerprint,
             transform=identity.transform,
             sources=identity.sources,
+            by_file={str(file): list(self.rows.values())} if file else {},
             rows=rows,
             dense=list(self._layout.dense),
             splits={name: split.facts for name, split in self._splits.items()},

@@ -3,6 +3,7 @@
 kind="step"        step, epoch, row, loss, ne, auc, lr_dense, lr_sparse, samples_per_s, step_ms, bytes, rss_bytes
 kind="evaluation"  step, split, rows, loss, ne, auc, accuracy, calibration, label_mean, auc_error, optimum_ne,
                    final
+kind="file_evaluation"  step, file, rows, loss, ...: the same metrics, of one of the files that were evaluated
 """
 
 import time

@@ -4,11 +4,14 @@ import time
 from collections.abc import Iterator
 from typing import Literal
 
+from torch import Tensor
+
 from dlrmx.data.manifest import read_manifest
 from dlrmx.data.predictions import Predictions
 from dlrmx.parallel.exchange import Order
 from dlrmx.runs.records import append_record
 from dlrmx.train.ahead import Ahead
+from dlrmx.train.by_file import ByFile
 from dlrmx.train.evaluate import evaluate
 from dlrmx.train.metrics import Metrics
 from dlrmx.train.saver import Saver
@@ -84,6 +87,14 @@ def evaluate_and_record(session: Session, asked: Evaluation, step: int, *, final
     Gives the metrics on rank 0, None elsewhere or where a stop came.
     """
     session.tell("phase", phase="evaluate")
+    by_file = ByFile(_rows_by_file(session) if asked.by_file else {})
+
+    def on_scores(scores: Tensor) -> None:
+        if asked.predict is not None:
+            predictions.append(*scores.cpu().numpy().T)
+        if asked.by_file:
+            by_file.add(scores.cpu().numpy())
+
     with Predictions(asked.predict if session.leads else None) as predictions:
         metrics = evaluate(
             session.parts,
@@ -91,13 +102,21 @@ def evaluate_and_record(session: Session, asked: Evaluation, step: int, *, final
             batch=session.task.recipe.train.batch,
             step=step,
             stop_asked=session.task.stop_asked if final else lambda: False,
-            on_scores=None if asked.predict is None else lambda scores: predictions.append(*scores.cpu().numpy().T),
+            on_scores=None if asked.predict is None and not asked.by_file else on_scores,
         )
         if metrics is not None:
             predictions.publish()
             if metrics.rows or asked.predict is None:  # of rows without labels there are scores alone
                 _record(session, asked, step, metrics, final=final)
+                for file, found in by_file.metrics.items():
+                    record = {"kind": "file_evaluation", "step": step, "file": file, **found.as_dict()}
+                    append_record(session.task.attempt, **record)
     return metrics
+
+
+def _rows_by_file(session: Session) -> dict[str, int]:
+    """The rows of each file that is scored: all are in the training split, as they were never split."""
+    return {path: rows[0] for path, rows in read_manifest(session.task.data).by_file.items()}
 
 
 def _record(session: Session, asked: Evaluation, step: int, metrics: Metrics, *, final: bool) -> None:

@@ -20,18 +20,20 @@ from dlrmx.train.step import Parts
 class Evaluation:
     """What is to be evaluated, and not trained. split: of the prepared data; shown: what records call it.
 
-    predict: the file that the scores go to.
+    predict: the file that the scores go to. by_file: the rows are of files of their own, each with metrics.
     """
 
     split: str
     shown: str
     predict: Path | None = None
+    by_file: bool = False
 
     @classmethod
     def of(cls, asked: dict[str, str]) -> "Evaluation":
         """That of a job. The rows of files of its own are all in the training split, as they were never split."""
         predict = Path(asked["predict"]) if "predict" in asked else None
-        return cls("train" if "trained_on" in asked else asked["split"], asked["split"], predict)
+        by_file = "trained_on" in asked
+        return cls("train" if by_file else asked["split"], asked["split"], predict, by_file)
 
 
 @dataclass(frozen=True)

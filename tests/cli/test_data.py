@@ -36,11 +36,11 @@ def test_a_table_too_small_for_its_vocabulary_is_told(dlrmx: Dlrmx, recipe_file:
     (tmp_path / "a.csv").write_text("\n".join(["y,item", *rows]) + "\n")
     raw = yaml.safe_load(recipe_file.read_text())
     recipe_file.write_text(json.dumps({**raw, **FULL, "dense": {}}))
-    note = "note    item: table item is full: 4 values of its vocabulary have no row (400 look-ups"
+    note = "item: table item is full: 4 values of its vocabulary have no row (400 look-ups"
     checked = dlrmx("check", "--data", recipe_file).stdout
-    assert note in checked
+    assert f"note    {note}" in checked
     shown = dlrmx("data", "show", recipe_file).stdout
-    assert note in shown
+    assert f"note  {note}" in " ".join(shown.split()).replace("note ", "note  ")
     assert "optimum NE" not in shown
     assert "data    " in checked
     assert "label mean 0.5" in checked
@@ -49,4 +49,60 @@ def test_a_table_too_small_for_its_vocabulary_is_told(dlrmx: Dlrmx, recipe_file:
 def test_data_that_are_not_prepared_are_named(dlrmx: Dlrmx, recipe_file: Path) -> None:
     done = dlrmx("data", "show", recipe_file)
     assert done.exit_code == 2
-    assert "no prepared data" in done.stderr
+    assert "not prepared yet" in done.stderr
+    assert f"dlrmx data prepare {recipe_file}" in done.stderr
+
+
+def test_all_about_a_feature(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    assert dlrmx("data", "prepare", recipe_file).exit_code == 0
+    shown = json.loads(dlrmx("data", "show", recipe_file, "--json").stdout)
+    item = shown["features"]["item"]
+    text = dlrmx("data", "show", recipe_file, "--feature", "item").stdout
+    for row in item["top"]:
+        assert f"{row['row']:,}" in text
+        assert row["share"] == row["lookups"] / sum(item["histogram"])
+    lines = text.splitlines()
+    # 16 ranges of 62 or 63 rows; the longest bar is the busiest one's.
+    loads = [sum(item["histogram"][first : first + 4]) for first in range(0, 64, 4)]
+    bars = [line.count("█") for line in lines if line.endswith("%")][-16:]
+    assert bars.index(40) == loads.index(max(loads))
+    refused = dlrmx("data", "show", recipe_file, "--feature", "itme")
+    assert refused.exit_code == 2
+    assert "there is no feature itme" in refused.stderr
+
+
+def test_it_fits_a_terminal_and_says_whether_the_recipe_fits(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    assert dlrmx("data", "prepare", recipe_file).exit_code == 0
+    text = dlrmx("data", "show", recipe_file).stdout
+    assert max(len(line) for line in text.splitlines()[1:]) <= 80
+    assert "fits: yes" in text
+    tight = dlrmx("data", "show", recipe_file, "-s", "cluster.memory_gib=0.00001").stdout
+    assert "fits: no" in tight
+    fit = json.loads(dlrmx("data", "show", recipe_file, "--json", "-s", "cluster.memory_gib=0.00001").stdout)["fit"]
+    assert not fit["fits"]
+    assert fit["findings"][-1]["kind"] == "no"
+
+
+def test_a_swapped_or_damaged_dataset_is_refused_by_name(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    """Every verb that reads prepared data says which folder is wrong, and why."""
+    first = Path(dlrmx("data", "prepare", recipe_file).stdout.strip())
+    second = Path(dlrmx("data", "prepare", recipe_file, "-s", "seed=5").stdout.strip())
+    aside = first.with_name("aside")
+    first.rename(aside)
+    second.rename(first)
+    for words in (["data", "show"], ["data", "prepare"], ["check", "--data"], ["plan"]):
+        done = dlrmx(*words, recipe_file)
+        assert done.exit_code == 2, words
+        assert f"{first}: holds the data of fingerprint {second.name}" in done.stderr, words
+    first.rename(second)
+    aside.rename(first)
+    manifest = first / "manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"read": 2000', '"read": 2001', 1))
+    assert "edited" in dlrmx("data", "show", recipe_file).stderr
+    manifest.write_text(text[:100])
+    assert "not a manifest" in dlrmx("data", "show", recipe_file).stderr
+    manifest.unlink()
+    done = dlrmx("data", "show", recipe_file)
+    assert done.exit_code == 2
+    assert f"{first}: no prepared data: it has no manifest.json" in done.stderr

@@ -21,7 +21,7 @@ OPTIONS = {
     "check": SETTINGS | {"--data", "--json"},
     "plan": SETTINGS | {"--out", "--compare", "--json"},
     "data prepare": SETTINGS - {"--nodes"},
-    "data show": SETTINGS - {"--nodes"} | {"--json"},
+    "data show": SETTINGS - {"--nodes"} | {"--json", "--feature"},
     "runs": {"--json"},
     "status": {"--json"},
     "watch": set(),

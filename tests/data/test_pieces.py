@@ -47,7 +47,7 @@ def facts(folder: Path) -> Manifest:
     """What the manifest says of the data; not which files it is of, nor where in them its first bad rows are."""
     found = read_manifest(folder)
     rows = {**vars(found.rows), "first": len(found.rows.first)}
-    return Manifest(**{**vars(found), "fingerprint": "", "sources": [], "transform": "", "rows": rows})
+    return Manifest(**{**vars(found), "fingerprint": "", "sources": [], "by_file": {}, "transform": "", "rows": rows})
 
 
 @pytest.fixture
@@ -75,6 +75,13 @@ def test_files_one_after_the_other(reference: Path, tmp_path: Path) -> None:
     folder = prepare(made(*in_files(tmp_path)), tmp_path / "root")
     assert content(folder) == content(reference)
     assert facts(folder) == facts(reference)
+    manifest = read_manifest(folder)
+    assert [path.rpartition("/")[2] for path in manifest.by_file] == ["day_0", "day_1", "day_2"]
+    assert [sum(split) for split in zip(*manifest.by_file.values(), strict=True)] == [
+        split.rows for split in manifest.splits.values()
+    ]
+    bad = [sum(n % 97 == 0 for n in range(a + 1, b + 1)) for a, b in ((0, 500), (500, 501), (501, 1200))]
+    assert [sum(rows) for rows in manifest.by_file.values()] == [500 - bad[0], 1 - bad[1], 699 - bad[2]]
 
 
 def test_workers_do_the_same(reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
