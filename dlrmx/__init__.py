@@ -43,6 +43,7 @@ plan/: which rank holds which rectangle of which table. Pure arithmetic.
     plan/choose.py            a form for each table, at a price for memory
     plan/arrange.py           from forms to a plan: cut, deal out, place
     plan/place.py             things on bins: greedy, largest differencing, local search
+    plan/refine.py            splits tables of the most loaded ranks where that evens the load
     plan/cost.py              predicts a plan: memory, time, traffic
     plan/memory.py            bytes of tables, of the dense part, of batches read ahead
     plan/impossible.py        why no plan fits, and ways out that were tried

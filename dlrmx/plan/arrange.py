@@ -17,10 +17,13 @@ from dlrmx.plan.pieces import (
     all_reduce_seconds,
     replicas,
 )
-from dlrmx.plan.place import Bins, Method, NoRoom, Things, greedy, largest_bytes_first
+from dlrmx.plan.place import GOOD, Bins, Method, NoRoom, Things, greedy, largest_bytes_first
+from dlrmx.plan.refine import State, refine
 from dlrmx.plan.shards import Kind, Plan, Strip, TablePlan
 from dlrmx.plan.spread import Strips, make_strips, on_ranks, strip_costs
 from dlrmx.plan.workload import Floats, Ints
+
+ROUNDS = 4  # of refining and placing anew, at the most
 
 
 @dataclass(frozen=True)
@@ -46,30 +49,72 @@ class Cut:
     base: Bins  # ranks with all that needs no decision
 
 
-def arrange(options: Options, form: Ints, method: Method) -> Plan | Overflow:
-    """The plan with these forms, placed by `method`; or what does not fit."""
+@dataclass(frozen=True)
+class Arranged:
+    """Tables cut and placed: the first rank of each strip, and the ranks with all they hold."""
+
+    cut: Cut
+    first_rank: Ints  # (S,)
+    ranks: Bins
+
+
+def arrange(options: Options, form: Ints, method: Method) -> Arranged | Overflow:
+    """These forms, placed by `method`; or what does not fit."""
     cut = cut_tables(options, form)
     if (found := _first_lack(cut)) is not None:
         return found
-    topology = options.ask.topology
-    node, world = node_ranks(topology), topology.world
     first_rank = np.zeros(len(cut.strips), dtype=np.int64)
-    on_node = np.flatnonzero((cut.strips.ranks == node) & (node < world) & (node > 1))
-    bins = cut.base
-    if len(on_node):
-        nodes = _nodes(bins, node)
-        where = _placed(cut, on_node, nodes, method)
+    ranks = cut.base
+    # What takes many ranks first: the smaller things even out what it leaves.
+    for group in sorted(set(cut.strips.ranks.tolist()) - {options.ask.topology.world}, reverse=True):
+        chosen = np.flatnonzero(cut.strips.ranks == group)
+        where = _placed(cut, chosen, _groups(ranks, group), method)
         if isinstance(where, Overflow):
             return where
-        first_rank[on_node] = where * node
-        bins = _with_nodes(bins, cut, on_node, where, node)
-    alone = np.flatnonzero(cut.strips.ranks == 1) if world > 1 else np.zeros(0, dtype=np.int64)
-    if len(alone):
-        where = _placed(cut, alone, bins, method)
-        if isinstance(where, Overflow):
-            return where
-        first_rank[alone] = where
-    return _plan(cut, first_rank)
+        first_rank[chosen] = where * group
+        ranks = _with_groups(ranks, cut, chosen, where, group)
+    return Arranged(cut, first_rank, ranks)
+
+
+def refined(arranged: Arranged, method: Method) -> Arranged:
+    """The same tables, some of them split or put together, where that lowers the highest load."""
+    options, best = arranged.cut.options, arranged
+    for _ in range(ROUNDS):
+        state = State(
+            form=best.cut.form.copy(),
+            first_rank=_first_ranks(best),
+            load_s=best.ranks.seconds.copy(),
+            free_bytes=best.ranks.device_bytes.copy(),
+        )
+        if not refine(options, state, good_s=GOOD * float(best.ranks.seconds.mean())):
+            break
+        tried = [_at(options, state), arrange(options, state.form, method)]
+        better = min((one for one in tried if isinstance(one, Arranged)), key=_highest, default=best)
+        if _highest(better) >= _highest(best):
+            break
+        best = better
+    return best
+
+
+def _at(options: Options, state: State) -> Arranged | None:
+    """Tables in these forms at these ranks; None where memory does not hold them after all."""
+    cut = cut_tables(options, state.form)
+    first_rank, ranks = state.first_rank[cut.strips.table], cut.base
+    for group in sorted(set(cut.strips.ranks.tolist()) - {options.ask.topology.world}):
+        chosen = np.flatnonzero(cut.strips.ranks == group)
+        ranks = _with_groups(ranks, cut, chosen, first_rank[chosen] // group, group)
+    return Arranged(cut, first_rank, ranks) if ranks.hold() else None
+
+
+def _first_ranks(arranged: Arranged) -> Ints:
+    """By table: the first rank of its strip. (T,)"""
+    found = np.zeros(len(arranged.cut.form), dtype=np.int64)
+    found[arranged.cut.strips.table] = arranged.first_rank
+    return found
+
+
+def _highest(arranged: Arranged) -> float:
+    return float(arranged.ranks.seconds.max())
 
 
 def cut_tables(options: Options, form: Ints) -> Cut:
@@ -121,23 +166,23 @@ def _placed(cut: Cut, chosen: Ints, bins: Bins, method: Method) -> Ints | Overfl
     return where
 
 
-def _nodes(ranks: Bins, node: int) -> Bins:
-    """Full nodes as bins: of their ranks, the highest load and the least room."""
-    full = len(ranks) // node * node
+def _groups(ranks: Bins, group: int) -> Bins:
+    """Neighbouring ranks of one node as bins: of each group the highest load and the least room."""
+    full = len(ranks) // group * group
     return Bins(
-        ranks.seconds[:full].reshape(-1, node).max(axis=1),
-        ranks.device_bytes[:full].reshape(-1, node).min(axis=1),
-        ranks.host_bytes[:full].reshape(-1, node).min(axis=1),
+        ranks.seconds[:full].reshape(-1, group).max(axis=1),
+        ranks.device_bytes[:full].reshape(-1, group).min(axis=1),
+        ranks.host_bytes[:full].reshape(-1, group).min(axis=1),
     )
 
 
-def _with_nodes(ranks: Bins, cut: Cut, chosen: Ints, where: Ints, node: int) -> Bins:
-    """The ranks once each node holds its strips."""
-    count, costs = len(ranks) // node, cut.costs[chosen]
+def _with_groups(ranks: Bins, cut: Cut, chosen: Ints, where: Ints, group: int) -> Bins:
+    """The ranks once each group holds its strips."""
+    count, costs = len(ranks) // group, cut.costs[chosen]
 
     def each(columns: list[Column]) -> Floats:
-        of_node = np.bincount(where, costs[:, columns].sum(axis=1), minlength=count)
-        return np.concatenate([np.repeat(of_node, node), np.zeros(len(ranks) - count * node)])
+        of_group = np.bincount(where, costs[:, columns].sum(axis=1), minlength=count)
+        return np.concatenate([np.repeat(of_group, group), np.zeros(len(ranks) - count * group)])
 
     return Bins(
         ranks.seconds + each(STAGES), ranks.device_bytes - each(DEVICE_BYTES), ranks.host_bytes - each(HOST_BYTES)
@@ -202,7 +247,9 @@ def _overflow(cut: Cut, strip: int, free_bytes: float, free_host_bytes: float) -
 # -------------------------------------------------------------------------------------- the plan
 
 
-def _plan(cut: Cut, first_rank: Ints) -> Plan:
+def plan_of(arranged: Arranged) -> Plan:
+    """The plan's form of it."""
+    cut, first_rank = arranged.cut, arranged.first_rank
     recipe, topology = cut.options.ask.recipe, cut.options.ask.topology
     strips: list[list[Strip]] = [[] for _ in recipe.tables]
     parts = zip(

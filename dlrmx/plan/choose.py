@@ -13,7 +13,7 @@ from dlrmx.plan.options import Options
 from dlrmx.plan.workload import Bools, Floats, Ints
 
 # A table's part on one rank may take so much of a rank's fair share of all seconds; the last cuts all that can be cut.
-LARGEST_SHARES = (np.inf, 1.0, 0.5, 0.25, 0.1, 0.0)
+LARGEST_SHARES = (np.inf, 1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)
 # And so much of the memory that is free on a rank: the more even the pieces, the fuller ranks can be.
 LARGEST_BYTES = (1.0, 0.25, 0.05)
 FILLED = (0.98, 0.9)  # of the memory of all ranks together, that pieces can be expected to fill
@@ -38,8 +38,11 @@ def lower_bound_s(options: Options) -> float:
     return float(max(mean, options.largest_s[form, every].max(initial=0.0)))
 
 
-def choices(options: Options) -> list[Ints]:
-    """Forms for all tables, each (T,): the most promising first; among them the one that takes the least memory."""
+def choices(options: Options) -> list[tuple[float, Ints]]:
+    """Forms for all tables, (T,) each, and a bound of the seconds on the most loaded rank; the lowest bound first.
+
+    The forms that take the least memory are among them, or come last.
+    """
     every = np.arange(len(options.workload.names))
     world = options.ask.topology.world
     mean = options.total_s[cheapest(options), every].sum() / world
@@ -53,7 +56,7 @@ def choices(options: Options) -> list[Ints]:
                 found.setdefault(form.tobytes(), (max(seconds, options.largest_s[form, every].max(initial=0.0)), form))
     least = leanest(options)
     found.setdefault(least.tobytes(), (np.inf, least))
-    return [form for _, form in sorted(found.values(), key=lambda pair: pair[0])]
+    return sorted(found.values(), key=lambda pair: pair[0])
 
 
 def leanest(options: Options) -> Ints:

@@ -26,6 +26,9 @@ from dlrmx.recipe.schema import Dlrm, Recipe
 
 OPS_PER_LAYER = 2  # the product, and bias with activation
 COLLECTIVES = {"ids": 2, "vectors": 1, "gradients": 1, "all_reduce": 1}  # a step's; the counts go before the ids
+TABLE_SECONDS = [*STAGES, Column.OWNER_IDS, Column.OWNER_VECTORS]
+# Places of stages in Stages: the update and the next step's ids, look-up and vectors, the dense part, gradients.
+STRETCHES = ([7, 0], [1, 2], [3, 4, 5], [6])
 MEMORY_COLUMNS = (Column.WEIGHTS, Column.STATE, Column.EXCHANGE, Column.HOST_WEIGHTS, Column.HOST_STATE)
 CARGO: tuple[tuple[Link, Cargo, Column], ...] = (
     ("up", "ids", Column.IDS_UP),
@@ -65,11 +68,14 @@ def predict(
     dense = dense_cost(recipe, topology, style)
     reduced_bytes = dense.all_reduce_bytes + all_reduce_bytes(workload)[is_replica].sum()
     stages = _stages(ranks, together, dense, float(reduced_bytes), topology, bool(len(strips)))
-    slowest = Stages(*stages.max(axis=0).tolist())
+    slowest = _slowest(stages)
     exposed = _exposed(slowest, dense, style)
+    reduced_s = float(all_reduce_seconds(all_reduce_bytes(workload)[is_replica].sum(), topology))
+    loads = ranks[:, TABLE_SECONDS].sum(axis=1) + together[STAGES].sum() + reduced_s
     return Prediction(
         batch=recipe.train.batch,
         memory=_memory(ranks, together, recipe, topology, workload),
+        loads=tuple(loads.tolist()),
         ranks=tuple(Stages(*row) for row in stages.tolist()),
         slowest=slowest,
         exposed=exposed,
@@ -118,6 +124,15 @@ def _stages(
     found[:, 6] = ranks[:, Column.GRADIENTS] + half + wait["gradients"]
     found[:, 7] = ranks[:, Column.UPDATE] + together[Column.UPDATE]
     return found
+
+
+def _slowest(stages: Floats) -> Stages:
+    """Between two exchanges each rank goes on by itself, and the next exchange waits for the slowest: of each such
+    stretch, the stages of the rank that takes longest for it."""
+    found = np.zeros(stages.shape[1])
+    for stretch in STRETCHES:
+        found[stretch] = stages[stages[:, stretch].sum(axis=1).argmax()][stretch]
+    return Stages(*found.tolist())
 
 
 def _exposed(slowest: Stages, dense: DenseCost, style: Style) -> Stages:

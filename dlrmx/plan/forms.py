@@ -24,10 +24,15 @@ ROWS_CUT = ("row_wise", "table_row_wise", "grid")
 
 @dataclass(frozen=True)
 class Form:
-    """One way to cut a table. `band` is the part of its rows that lies in device memory whatever the tier."""
+    """One way to cut a table.
+
+    slices: of its columns. group: ranks of one node that share the rows of a slice (table_row_wise and grid). band:
+    the part of its rows that lies in device memory whatever the tier.
+    """
 
     kind: Kind
     slices: int = 1
+    group: int = 1
     route: Route = "flat"
     tier: int = HBM
     cache_ratio: float = 0.0
@@ -35,9 +40,7 @@ class Form:
 
     def ranks(self, topology: Topology) -> int:
         """Ranks that share the rows of one of its strips."""
-        if self.kind == "row_wise":
-            return topology.world
-        return node_ranks(topology) if self.kind in ROWS_CUT else 1
+        return topology.world if self.kind == "row_wise" else self.group
 
     def strips(self, rows: int, dim: int) -> list[tuple[int, int, int, int, int, float]]:
         """(row start, row end, column start, column end, tier, cache ratio) of each strip of a table."""
@@ -66,8 +69,10 @@ def enumerate_forms(recipe: Recipe, topology: Topology, *, host: bool, bands: bo
     routes: tuple[Route, ...] = ("flat", "by_node") if topology.nodes > 1 and node_ranks(topology) > 1 else ("flat",)
     cuts = [Form("data_parallel"), Form("table_wise"), *(Form("column_wise", k) for k in slices)]
     cuts += [Form("row_wise", route=route) for route in routes]
-    cuts += [Form("table_row_wise", route=route) for route in routes]
-    cuts += [Form("grid", k, route) for k in slices for route in routes]
+    node = node_ranks(topology)
+    groups = [group for group in range(2, node) if node % group == 0] + [node]
+    cuts += [Form("table_row_wise", 1, group, route) for group in groups for route in routes]
+    cuts += [Form("grid", k, node, route) for k in slices for route in routes]
     forms = list(cuts)
     for tier, ratio in _tiers(recipe, topology, host=host):
         lower = [replace(form, tier=tier, cache_ratio=ratio) for form in cuts if form.kind != "data_parallel"]
@@ -128,9 +133,9 @@ def _is_usual(form: Form, topology: Topology, *, sliced: bool) -> bool:
         case "column_wise":
             return topology.world > 1 and sliced
         case "table_row_wise":
-            return topology.nodes > 1 and node_ranks(topology) > 1
+            return 1 < form.group < topology.world
         case "grid":
-            return topology.nodes > 1 and node_ranks(topology) > 1 and sliced
+            return 1 < form.group < topology.world and sliced
 
 
 def _obeys(form: Form, entry: TableSharding, *, host: bool) -> bool:

@@ -82,6 +82,8 @@ class Options:
     largest_bytes: Floats
     total_host_bytes: Floats
     largest_host_bytes: Floats
+    piece_s: Floats  # of the largest, what only its holder spends
+    piece_bytes: Floats
     free_bytes: int  # on each rank, before any table
 
     def fitting(self) -> Bools:
@@ -100,11 +102,11 @@ def enumerate_options(ask: Ask, *, host: bool = False, bands: bool = False) -> O
     allowed = allowed_forms(forms, recipe, topology, host=host)
     used = np.flatnonzero(allowed.any(axis=1))
     forms, allowed = [forms[index] for index in used], allowed[used]
-    numbers = np.full((6, len(forms), len(recipe.tables)), np.inf)
+    numbers = np.full((8, len(forms), len(recipe.tables)), np.inf)
     for index, form in enumerate(forms):
         may = np.flatnonzero(allowed[index])
         numbers[:, index, may] = _form_costs(form, may, ask, workload)
-    total_s, largest_s, total_bytes, largest_bytes, total_host_bytes, largest_host_bytes = numbers
+    total_s, largest_s, total_bytes, largest_bytes, total_host_bytes, largest_host_bytes, piece_s, piece_bytes = numbers
     return Options(
         ask=ask,
         workload=workload,
@@ -116,19 +118,21 @@ def enumerate_options(ask: Ask, *, host: bool = False, bands: bool = False) -> O
         largest_bytes=largest_bytes,
         total_host_bytes=total_host_bytes,
         largest_host_bytes=largest_host_bytes,
+        piece_s=piece_s,
+        piece_bytes=piece_bytes,
         free_bytes=ask.usable_bytes - ask.fixed_bytes,
     )
 
 
 def _form_costs(form: Form, tables: Ints, ask: Ask, workload: Workload) -> Floats:
-    """Six numbers of each table in this form, in the order of Options. (6, T)"""
+    """The numbers of each table in this form, in the order of Options. (8, T)"""
     world, optimizer = ask.topology.world, ask.recipe.optimizer.sparse.kind
     if form.kind == "data_parallel":
         found = replicas(workload, ask.topology, optimizer)[tables]
         reduced = all_reduce_seconds(all_reduce_bytes(workload)[tables], ask.topology)
         seconds = found[:, STAGES].sum(axis=1) + reduced
         device = found[:, DEVICE_BYTES].sum(axis=1)
-        return np.stack([seconds * world, seconds, device * world, device, 0 * device, 0 * device])
+        return np.stack([seconds * world, seconds, device * world, device, *np.zeros((4, len(tables)))])
     ranks = form.ranks(ask.topology)
     rows, steps = workload.rows[tables], workload.dim[tables] // COLUMN_STEP
     found = np.zeros((len(tables), len(Column)))
@@ -156,6 +160,8 @@ def _form_costs(form: Form, tables: Ints, ask: Ask, workload: Workload) -> Float
             device * more + owner_bytes,
             host * pieces,
             host * more,
+            seconds * more,
+            device * more,
         ]
     )
 

@@ -1,16 +1,16 @@
 """Decides how each table is cut and where it lies: enumerate, cost, place, choose."""
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from dlrmx.plan.arrange import Overflow, arrange, what_lacks
+from dlrmx.plan.arrange import Arranged, Overflow, arrange, plan_of, refined, what_lacks
 from dlrmx.plan.choose import cheapest, choices
 from dlrmx.plan.cost import predict
 from dlrmx.plan.facts import Facts
 from dlrmx.plan.impossible import explain
 from dlrmx.plan.options import Ask, Options, enumerate_options
 from dlrmx.plan.pieces import OURS, Style
-from dlrmx.plan.place import Method, differencing, greedy, improved, largest_bytes_first
+from dlrmx.plan.place import differencing, greedy, improved, largest_bytes_first
 from dlrmx.plan.shards import Plan
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.validate import plan_problems
@@ -19,7 +19,16 @@ from dlrmx.recipe.schema import Recipe
 METHODS = (improved(differencing), improved(greedy))
 PLAIN = (greedy, largest_bytes_first)
 ROUNDED = 16  # bytes: each part of a prediction is rounded up
-TRIED = 3  # of the forms for all tables, those that fit and promise most
+CLOSE = 1.003  # of a bound: no need to look for less
+
+
+@dataclass(frozen=True)
+class Rated:
+    """A plan, its step, and the seconds that tables cost its most loaded rank."""
+
+    plan: Plan
+    step_s: float
+    load_s: float
 
 
 def make_plan(recipe: Recipe, topology: Topology, facts: Facts | None = None, *, style: Style = OURS) -> Plan:
@@ -38,17 +47,21 @@ def make_plan(recipe: Recipe, topology: Topology, facts: Facts | None = None, *,
 def search(ask: Ask) -> Plan | Overflow:
     """The plan whose step is predicted to be the shortest, or what does not fit in any."""
     for options in _ever_more_tiers(ask):
-        plans = list(islice(_fitting(options, METHODS), TRIED * len(METHODS)))
-        if plans:
-            return _checked(min(plans, key=lambda plan: _step_s(plan, ask)), ask)
+        if plans := _best_of_forms(options):
+            return _checked(min(plans, key=lambda plan: plan.step_s).plan, ask)
     return first_that_fits(ask)
 
 
 def first_that_fits(ask: Ask) -> Plan | Overflow:
     """A plan that fits, whatever its step takes; or what does not fit in the one that takes the least memory."""
     for options in _ever_more_tiers(ask):
-        for plan in _fitting(options, PLAIN):
-            return plan
+        if (cheapest(options) < 0).any():
+            continue
+        for _, form in choices(options):
+            for method in PLAIN:
+                arranged = arrange(options, form, method)
+                if isinstance(arranged, Arranged):
+                    return plan_of(arranged)
     return what_lacks(options)
 
 
@@ -60,19 +73,24 @@ def _ever_more_tiers(ask: Ask) -> Iterator[Options]:
         yield enumerate_options(ask, host=True, bands=True)
 
 
-def _fitting(options: Options, methods: Sequence[Method]) -> Iterator[Plan]:
-    """Plans that fit, of the most promising forms first."""
+def _best_of_forms(options: Options) -> list[Rated]:
+    """Plans that fit: of each choice of forms, as long as one could still have a lower load than those found."""
+    found: list[Rated] = []
     if (cheapest(options) < 0).any():
-        return
-    for form in choices(options):
-        for method in methods:
-            plan = arrange(options, form, method)
-            if isinstance(plan, Plan):
-                yield plan
+        return found
+    for bound_s, form in choices(options):
+        if found and min(rated.load_s for rated in found) <= bound_s * CLOSE:
+            break
+        for method in METHODS:
+            arranged = arrange(options, form, method)
+            if isinstance(arranged, Arranged):
+                found.append(_rated(plan_of(refined(arranged, method)), options.ask))
+    return found
 
 
-def _step_s(plan: Plan, ask: Ask) -> float:
-    return predict(plan, ask.recipe, ask.topology, ask.facts, style=ask.style).step_s
+def _rated(plan: Plan, ask: Ask) -> Rated:
+    prediction = predict(plan, ask.recipe, ask.topology, ask.facts, style=ask.style)
+    return Rated(plan, prediction.step_s, max(prediction.loads))
 
 
 def _checked(plan: Plan, ask: Ask) -> Plan:

@@ -40,7 +40,7 @@ _DEVICE_PARTS = tuple(name for name in _PARTS if not name.startswith("host"))
 
 @dataclass(frozen=True)
 class Stages:
-    """Seconds of each stage of a step: of one rank, or of the slowest one."""
+    """Seconds of each stage of a step: of one rank, or of those that the others wait for."""
 
     ids: float = 0.0
     lookup: float = 0.0
@@ -78,6 +78,7 @@ class Prediction:
 
     batch: int  # global, in samples
     memory: tuple[RankMemory, ...]  # by rank
+    loads: tuple[float, ...]  # by rank: seconds that the tables cost it, waiting for others apart
     ranks: tuple[Stages, ...]  # by rank
     slowest: Stages
     exposed: Stages
@@ -92,5 +93,5 @@ class Prediction:
     @property
     def imbalance(self) -> float:
         """The tables' seconds on the busiest rank over their mean."""
-        loads = [rank.ids + rank.lookup + rank.vectors + rank.gradients + rank.update for rank in self.ranks]
-        return max(loads) * len(loads) / sum(loads) if sum(loads) else 1.0
+        total = sum(self.loads)
+        return max(self.loads) * len(self.loads) / total if total else 1.0
