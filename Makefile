@@ -2,7 +2,7 @@
 # TORCH_INDEX: the wheel index to take torch from, e.g. a company's mirror or one with CUDA builds. Unset: PyTorch's CPU
 # builds, for the default index has CUDA builds of several GB; a pip that has its own index or wheel folder is left to it.
 
-.PHONY: train test test-slow check format data constraints clean
+.PHONY: train test test-slow check format data bench-plan constraints clean
 .DEFAULT_GOAL := train
 
 BIN := .venv/bin
@@ -73,11 +73,28 @@ $(STAMP): setup.cfg constraints.txt
 	@mkdir -p .venv/typing && ln -sfn ../../cli .venv/typing/dlrmx_cli && ln -sfn ../../recipes .venv/typing/dlrmx_recipes
 	@touch $@
 
+# TorchRec brings fbgemm-gpu over fbgemm-gpu-cpu, so it gets an environment of its own that shows it our torch.
+TORCHREC := .venv-torchrec
+THEIRS := torchrec==1.8.0 tensordict==0.15.3 torchmetrics==1.0.3 pyre-extensions==0.0.32 lightning-utilities==0.15.3 \
+	typing-inspect==0.9.0 mypy-extensions pyvers cloudpickle orjson importlib_metadata zipp tqdm iopath portalocker psutil
+
+$(TORCHREC)/installed: $(STAMP)
+	@echo "Installing TorchRec into $(TORCHREC): once."
+	@$(PYTHON) -m venv $(TORCHREC)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(TORCHREC)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dlrmx-torch.pth"
+	@$(TORCHREC)/bin/pip install -qq --no-deps $(THEIRS)
+	@touch $@
+
+# Our planner beside TorchRec's: minutes, nearly all of them TorchRec's.
+bench-plan: $(TORCHREC)/installed
+	$(BIN)/python benchmarks/plan.py
+
 constraints: $(STAMP)
 	@head -2 constraints.txt > constraints.new
 	@$(BIN)/pip freeze --all --exclude-editable | grep -v '^pip==' | sed 's/+.*//; s/fbgemm_gpu-/fbgemm-gpu-/' >> constraints.new
 	@mv constraints.new constraints.txt && touch $(STAMP)
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-torchrec build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
