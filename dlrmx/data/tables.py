@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
+from numpy.typing import NDArray
 
-from dlrmx.data.csv_lines import CountedLines, open_quote
+from dlrmx.data.csv_lines import CountedLines, open_quote, refuse_open_quote
 from dlrmx.data.faults import Faults, Policy
 from dlrmx.data.files import Format
 from dlrmx.data.source import Unreadable
@@ -26,16 +27,29 @@ PARQUET_READ_ROWS = 65_536
 
 @dataclass(frozen=True)
 class Place:
-    """Where a batch comes from: its file, and how many rows of the file lie before it."""
+    """Where a batch comes from: its file, how many rows of the file lie before it, and the line of each of its rows.
+
+    `lines`: None where a file has no lines. `delimiter`: of its fields, where nothing but the first bad row is told.
+    """
 
     file: Path
     first: int
-    header: bool
+    lines: NDArray[np.int64] | None
+    delimiter: str | None = None
+
+    @property
+    def text(self) -> bool:
+        """Whether the columns are bytes, of a text file."""
+        return self.lines is not None
 
     def at(self, row: int) -> str:
-        """Name a row of the batch: file:line where a file has lines (the header is line 1)."""
-        number = self.first + row + 1
-        return f"{self.file}:{number + 1}" if self.header else f"{self.file}: row {number}"
+        """Name a row of the batch: file:line where a file has lines. Raises InputError where that is not sure."""
+        if self.lines is None:
+            return f"{self.file}: row {self.first + row + 1}"
+        number = int(self.lines[row])
+        if self.delimiter is not None:
+            refuse_open_quote(self.file, self.delimiter, number)
+        return f"{self.file}:{number}"
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,7 @@ class Table:
         try:
             if self.format == "parquet":
                 return parquet.read_schema(self.path)
-            with self._open_csv(csv.ConvertOptions(), _BrokenRows(self.path)) as (reader, _):
+            with self._open_csv(csv.ConvertOptions(), _BrokenRows()) as (reader, _):
                 return pa.schema([(name, pa.string()) for name in reader.schema.names])
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise _unreadable(self.path, error) from None
@@ -68,10 +82,11 @@ class Table:
     def batches(self, columns: Sequence[str], policy: Policy) -> Iterator[tuple[pa.RecordBatch, Place, Faults]]:
         """The named columns, batch by batch; those of a CSV file as bytes.
 
-        Unless the policy is to fail, a row with too few or too many fields is there, without values, and bad.
+        A row with too few or too many fields is there, without values, and bad. Raises InputError at the first one
+        where the policy is to fail.
         """
-        done, broken = 0, _BrokenRows(self.path)
-        reader = self._read(columns, None if policy == "fail" else broken)
+        done, broken, delimiter = 0, _BrokenRows(), self._delimiter if policy == "fail" else None
+        reader = self._read(columns, broken)
         ended = False
         while not ended:
             try:
@@ -82,15 +97,18 @@ class Table:
             if batch is None:
                 batch = pa.RecordBatch.from_pylist([], pa.schema([(name, pa.binary()) for name in columns]))
             gaps = broken.take(done, batch.num_rows, rest=ended)
+            lines = broken.lines.take(batch.num_rows + len(gaps)) if broken.lines else None
+            place = Place(self.path, done, lines, delimiter)
             faults = Faults(batch.num_rows + len(gaps), policy)
             if gaps:
                 batch = _with_gaps(batch, [row for row, _ in gaps])
-                faults.mark(np.array([row for row, _ in gaps]), [why for _, why in gaps].__getitem__)
+                rows, why = np.array([row for row, _ in gaps]), [why for _, why in gaps]
+                faults.flag(rows, place.at, "", why.__getitem__, "")
             if batch.num_rows or not ended:
-                yield batch, Place(self.path, done, header=self.format != "parquet"), faults
+                yield batch, place, faults
             done += batch.num_rows
 
-    def _read(self, columns: Sequence[str], broken: "_BrokenRows | None") -> Iterator[pa.RecordBatch]:
+    def _read(self, columns: Sequence[str], broken: "_BrokenRows") -> Iterator[pa.RecordBatch]:
         if self.format == "parquet":
             with parquet.ParquetFile(self.path) as file:
                 yield from file.iter_batches(batch_size=PARQUET_READ_ROWS, columns=list(columns))
@@ -104,10 +122,12 @@ class Table:
         )
         rows = 0
         with self._open_csv(options, broken) as (reader, lines):
+            lines.take(1)  # the header
+            broken.lines = lines
             for batch in reader:
                 rows += batch.num_rows
                 yield batch
-        if lines.count != 1 + rows + (broken.count if broken else 0):
+        if lines.count != 1 + rows + broken.count:
             raise open_quote(self.path, self._delimiter)
 
     @property
@@ -129,18 +149,20 @@ class Table:
 
 
 class _BrokenRows:
-    """Arrow's handler of rows with too few or too many fields: it leaves them out, and we put them back as gaps."""
+    """Arrow's handler of rows with too few or too many fields: it leaves them out, and we put them back as gaps.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    `lines`: those of the file, once it is open.
+    """
+
+    def __init__(self) -> None:
+        self.lines: CountedLines | None = None
         self._found: deque[tuple[int, str]] = deque()
         self.count = 0
 
     def __call__(self, row: Any) -> str:
         self.count += 1
-        what = f"{row.actual_columns} fields, not {row.expected_columns}"
-        # Arrow counts the header.
-        self._found.append((row.number - 2, f"{self._path}:{row.number}: {what}"))
+        # Arrow counts the header, from 1; not the empty lines.
+        self._found.append((row.number - 2, f"{row.actual_columns} fields, not {row.expected_columns}"))
         return "skip"
 
     def take(self, done: int, good: int, *, rest: bool) -> list[tuple[int, str]]:

@@ -49,7 +49,7 @@ class _Chunk:
 
     def column(self, name: str) -> Column:
         column = Column(name, self.batch.column(name), self.place, self.faults)
-        return fields.decoded(column) if self.place.header else column
+        return fields.decoded(column) if self.place.text else column
 
 
 @dataclass(frozen=True)

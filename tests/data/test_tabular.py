@@ -12,6 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from data_recipes import tabular, whole
+from dlrmx.data import tables
 from dlrmx.data.manifest import FeatureFacts, read_manifest
 from dlrmx.data.permute import restore_ids
 from dlrmx.data.prepare import prepare
@@ -290,8 +291,8 @@ def refused(path: Path, tmp_path: Path, features: dict[str, Any] = HASH, **more:
         (["y,item", "1,a", ",a"], ":3: y: the label is missing"),
         (["y,item", "1,a", "y,item"], ":3: y: 'y' is not a number"),
         (["y,item", "1,a", "nan,a"], ":3: y: 'nan' is not a finite number"),
-        (["y,item,z", "1,a,b", "1,a"], "Row #3: Expected 3 columns, got 2"),
-        (["y,item", "1,a,b"], "Row #2: Expected 2 columns, got 3"),
+        (["y,item,z", "1,a,b", "1,a"], ":3: 2 fields, not 3"),
+        (["y,item", "1,a,b"], ":2: 3 fields, not 2"),
         ([], "a.csv: the file is empty"),
         (["y,item"], "a.csv: no rows"),
         (["y;item", "1;a"], "no column y"),
@@ -343,6 +344,27 @@ def test_an_unclosed_quote_swallows_no_rows(ending: str, column: str, policy: st
     path = write(tmp_path / "a.csv", *lines, end=ending)
     error = refused(path, tmp_path, data={"bad_rows": policy})
     assert f"{path}:5: a quoted field runs over the end of its line" in error
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(("bad", "what"), [("2,a", "y: the label is 2"), ("1", "1 fields, not 2")])
+@pytest.mark.parametrize("read_bytes", [8 << 20, 40])
+def test_lines_are_counted_with_the_empty_ones(
+    ending: str, bad: str, what: str, read_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "CSV_READ_BYTES", read_bytes)
+    lines = ["", "y,item", "", "", *["1,a"] * 20, "", "0,b", bad, "", *["1,a"] * 5]
+    path = write(tmp_path / "a.csv", *lines, end=ending)
+    number = lines.index(bad) + 1
+    assert f"{path}:{number}: {what}" in refused(path, tmp_path)
+    made = tabular([path], {"item": {}}, {"item": 9}, data={"bad_rows": "skip"})
+    assert read_manifest(prepare(made, tmp_path / "root")).rows.first == [f"{path}:{number}: {what}"]
+
+
+def test_a_bad_row_behind_a_quote_that_is_not_closed_on_its_line(tmp_path: Path) -> None:
+    """The quoted field is what is wrong first; the number of no row behind it is sure."""
+    path = write(tmp_path / "a.csv", "y,item", "1,a", '1,"a', 'b"', "1,c", "2,d")
+    assert f"{path}:3: a quoted field runs over the end of its line" in refused(path, tmp_path)
 
 
 def test_a_weight_beyond_32_bits(tmp_path: Path) -> None:
