@@ -76,7 +76,7 @@ data/: from files to batches by row number. numpy, no torch.
     data/key_ids.py           from 64-bit keys to ids
     data/dense.py             the transform of dense columns
     data/files.py             which files a recipe names, in reading order
-    data/csv_lines.py         finds a quoted field that runs over the end of its line
+    data/csv_lines.py         the lines of CSV files, and a quoted field that runs over the end of one
     data/tables.py            record batches from files, every error by file and row
     data/fields.py            columns as numbers or as bags of values, checked
     data/faults.py            what becomes of rows that cannot be read
