@@ -135,5 +135,5 @@ def _epoch_rows(loaded: "Loaded", facts: "Manifest | None") -> int | None:
     if facts is not None:
         return facts.splits["train"].rows
     if data.kind == "synthetic":
-        return round(data.rows * (1 - data.split.validation - data.split.test))
+        return round(data.rows * (1 - data.split.fraction("validation") - data.split.fraction("test")))
     return None
