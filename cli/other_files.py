@@ -52,10 +52,15 @@ def with_files(loaded: "Loaded", patterns: Sequence[str]) -> "Loaded":
     return replace(loaded, recipe=recipe.model_copy(update={"data": data, "train": train}))
 
 
-def prepare_and_plan(loaded: "Loaded", view: "View", words: dict[str, str]) -> "Plan":
-    """As that of start.py. InputError where there is nothing to do: no labels to measure by, and no scores wanted."""
+def prepare_and_plan(loaded: "Loaded", view: "View", words: dict[str, str]) -> "Plan | None":
+    """As that of start.py; None for a cluster's job, which does both itself.
+
+    InputError where there is nothing to do: no labels to measure by, and no scores wanted.
+    """
     from dlrmx.data.manifest import read_manifest
 
+    if loaded.profile.scheduler != "local":
+        return None
     view.show({"event": "phase", "phase": "prepare"})
     path = start.prepare(loaded, view, trained_on=Path(words["trained_on"]))
     if "predict" not in words and read_manifest(path).splits["train"].label_mean is None:

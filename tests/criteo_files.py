@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from data_recipes import recipe
+from dlrmx.data import criteo as module
+from dlrmx.data.prepare import prepare
 from dlrmx.recipe.schema import Recipe
 
 INTEGERS = [f"I{n}" for n in range(1, 14)]
@@ -58,3 +60,9 @@ def criteo(
     made = recipe(section, features, dict.fromkeys(sorted(tables), rows), dense=dense)
     settings = {name: {"rows": rows, "dim": 4, "bad_ids": bad_ids} for name in made.tables}
     return Recipe.model_validate({**made.model_dump(), "tables": settings})
+
+
+def prepare_in_pieces(recipe_json: str, root: Path, piece_bytes: int) -> None:
+    """What a process of its own does."""
+    module.PIECE_BYTES = piece_bytes
+    prepare(Recipe.model_validate_json(recipe_json), root)

@@ -8,7 +8,8 @@ from dlrmx.errors import InputError
 from dlrmx.recipe.load import read_frozen
 from dlrmx.runs.claim import claim_attempt, hold
 from dlrmx.runs.layout import RunPaths
-from dlrmx_cli import start
+from dlrmx_cli import other_files, start
+from dlrmx_cli.live import open_view
 from scripted import Dlrmx, MakeRun, Play
 from small_checkpoint import damage, save_checkpoint
 
@@ -187,3 +188,11 @@ def test_what_can_only_be_planned_for_is_not_run_on(dlrmx: Dlrmx, recipe_file: P
         assert done.exit_code == 2
         assert "it can be planned for, not run on" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clicks.yaml"]
+
+
+def test_a_clusters_job_prepares_on_its_nodes_and_not_where_it_is_submitted(recipe_file: Path) -> None:
+    loaded = start.load(str(recipe_file), ["cluster={scheduler: slurm, nodes: 2, workers_per_node: 2}"])
+    with open_view() as view:
+        assert start.prepare_and_plan(loaded, view) is None
+        assert other_files.prepare_and_plan(loaded, view, {"trained_on": "runs/prepared/0123456789ab"}) is None
+    assert not Path("runs").exists()
