@@ -46,9 +46,9 @@ def kill_group(pid: int) -> None:
 
 
 def die_with_parent() -> Callable[[], None]:
-    """What a new child calls before exec: SIGTERM ignored, SIGKILL when the thread that started it dies.
+    """What a new child calls before exec: SIGTERM and SIGUSR1 ignored, SIGKILL when the thread that started it dies.
 
-    SIGTERM is ignored because schedulers send it to every process at once, and it means: save and stop, which takes a
+    They are ignored because schedulers send them to every process at once, and they mean: save and stop, which takes a
     while. Children inherit that. Start the child from the main thread.
     """
     libc = ctypes.CDLL(None, use_errno=True)
@@ -56,6 +56,7 @@ def die_with_parent() -> Callable[[], None]:
 
     def prepare() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before prctl was called
             os.kill(os.getpid(), signal.SIGKILL)

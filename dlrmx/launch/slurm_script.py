@@ -112,11 +112,13 @@ def _body(run: RunPaths, profile: SlurmProfile, command: str) -> Iterator[str]:
     yield "asked= step="
     yield "trap 'asked=yes; kill -USR1 $step 2>/dev/null' USR1 TERM"
     yield from profile.setup
-    yield f"srun {' '.join(_step_options(profile))} \\"
-    yield f"  {command} &"
-    yield "step=$!"
-    yield '[ -z "$asked" ] || kill -USR1 "$step"'
-    yield 'until wait "$step"; code=$?; ! kill -0 "$step" 2>/dev/null; do :; done'
+    yield "code=75"
+    yield 'if [ -z "$asked" ]; then'
+    yield f"  srun {' '.join(_step_options(profile))} \\"
+    yield f"    {command} &"
+    yield "  step=$!"
+    yield '  until wait "$step"; code=$?; ! kill -0 "$step" 2>/dev/null; do :; done'
+    yield "fi"
     yield ""
 
 

@@ -1,7 +1,7 @@
 """Stands in for dlrmx.train.worker at the process border: no torch, no training, all of its manners and faults.
 
 Started as `fake_worker.py RUN_DIR ATTEMPT` with a RANK. What it does is the JSON in FAKE: steps, step_s, save_every,
-save_s, and `faults`: a list of {rank, step, how, attempts}, see `fail`.
+save_s, shared (whether ranks see each other's files), and `faults`: a list of {rank, step, how, attempts}, see `fail`.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from dlrmx.runs.records import append_record
 RUN = RunPaths(Path(sys.argv[1]))
 ATTEMPT: AttemptPaths = RUN.attempt(int(sys.argv[2]), node=int(os.environ["GROUP_RANK"]))
 RANK = int(os.environ["RANK"])
-ASKED: dict[str, Any] = {"steps": 3, "step_s": 0.02, "save_every": 1000, "save_s": 0, "faults": []}
+ASKED: dict[str, Any] = {"steps": 3, "step_s": 0.02, "save_every": 1000, "save_s": 0, "shared": True, "faults": []}
 ASKED |= json.loads(os.environ.get("FAKE", "{}"))
 
 
@@ -45,7 +45,7 @@ def main() -> None:
             if step % ASKED["save_every"] == 0:
                 save(step)
             append_record(ATTEMPT, kind="step", step=step, loss=1.0)
-        while RANK > 0 and recorded() < step and not ATTEMPT.stop_request.exists():
+        while RANK > 0 and ASKED["shared"] and recorded() < step and not ATTEMPT.stop_request.exists():
             time.sleep(0.01)  # no rank is ahead of rank 0, as collectives have it
     end("finished", step)
 
@@ -110,7 +110,7 @@ def save(step: int) -> None:
 def end(event: str, step: int) -> None:
     """All ranks save together: the others leave when rank 0 has said that all is saved."""
     if RANK == 0:
-        if not RUN.checkpoint(step).exists():
+        if ASKED["shared"] and not RUN.checkpoint(step).exists():
             save(step)
         append_event(ATTEMPT, event, step=step)
     while not read_events(ATTEMPT, event):
