@@ -158,9 +158,11 @@ model/: plain single-process torch.
 parallel/: applies a plan to a model.
 
     parallel/layout.py        where everything lies: which fused table holds which rectangle at which row
+    parallel/hops.py          to which ranks ids go: straight, or by way of one rank of a node
     parallel/routing.py       which id goes to which rank, as which row
     parallel/packing.py       how rows of several fused tables lie in one message
     parallel/wire.py          every collective on training data, counted
+    parallel/carrier.py       counts, ids, vectors and gradients over one hop
     parallel/exchange.py      the rectangle exchange: ids out, vectors back, gradients, update
     parallel/fused.py         one fbgemm table that holds rectangles one under the other
     parallel/replicated.py    replicated tables (data_parallel)

@@ -5,6 +5,7 @@ A start costs about 3 s whatever it runs, so a test module starts each world onc
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
+
+from dlrmx.parallel.wire import Wire
 
 
 def run_ranks(world: int, function: Callable[..., Any], *args: Any) -> list[Any]:
@@ -29,3 +32,11 @@ def _run(rank: int, world: int, folder: str, function: Callable[..., Any], args:
     torch.save(result, Path(folder) / f"result-{rank}")
     dist.barrier()
     dist.destroy_process_group()
+
+
+def sent_bytes(wire: Wire) -> dict[str, int]:
+    """Bytes by kind that this rank sent since the last call, those to itself included."""
+    total: Counter[str] = Counter()
+    for (kind, _), count in wire.take_traffic().items():
+        total[kind] += count
+    return total

@@ -23,11 +23,29 @@ FEATURES: dict[str, dict[str, Any]] = {
     "h": {"table": "wide"},  # one-hot
 }
 KINDS = ("table_wise", "row_wise", "column_wise", "data_parallel", "mix")
+# Cut over the ranks of nodes of two; _by_node: sums are added in the node that holds the rows.
+# bands: the first rows apart from the others, as where they lie in another tier.
+NODE_KINDS = (
+    "bands",
+    "table_row_wise",
+    "grid",
+    "table_row_wise_by_node",
+    "grid_by_node",
+    "row_wise_by_node",
+    "mix_by_node",
+)
+RANKS_PER_NODE = 2
 MIX = {"three": "row_wise", "seven": "data_parallel", "small": "table_wise", "wide": "column_wise"}
+NODE_MIX = {"three": "grid_by_node", "seven": "row_wise", "small": "row_wise_by_node", "wide": "grid_by_node"}
 
 
 def make_recipe(
-    sparse: str = "sgd", dense: str = "sgd", *, lr: float = 0.05, model: dict[str, Any] | None = None
+    sparse: str = "sgd",
+    dense: str = "sgd",
+    *,
+    lr: float = 0.05,
+    dtype: str = "fp32",
+    model: dict[str, Any] | None = None,
 ) -> Recipe:
     return Recipe.model_validate(
         {
@@ -35,7 +53,7 @@ def make_recipe(
             "name": "odd",
             "data": {"kind": "synthetic", "rows": 1000},
             "features": FEATURES,
-            "tables": {name: {"rows": rows, "dim": dim} for name, (rows, dim) in TABLES.items()},
+            "tables": {n: {"rows": rows, "dim": dim, "dtype": dtype} for n, (rows, dim) in TABLES.items()},
             "model": model or {"kind": "dcnv2", "bottom": [16, 8], "top": [16, 1], "cross_layers": 2, "cross_rank": 8},
             "optimizer": {"dense": {"kind": dense, "lr": lr}, "sparse": {"kind": sparse, "lr": lr}},
             "train": {"batch": BATCH, "stop": {"steps": 50}},
@@ -43,28 +61,29 @@ def make_recipe(
     )
 
 
-def make_plan(kind: str, world: int) -> Plan:
+def make_plan(kind: str, world: int, dtype: str = "fp32") -> Plan:
     """Every table cut in one way, or each in another (mix); written out here, not by the planner under test."""
-    return Plan(
-        world,
-        {
-            name: _cut(name, rows, dim, MIX[name] if kind == "mix" else kind, world)
-            for name, (rows, dim) in TABLES.items()
-        },
-    )
+    mixed = {"mix": MIX, "mix_by_node": NODE_MIX}.get(kind, dict.fromkeys(TABLES, kind))
+    tables = {name: _cut(name, rows, dim, mixed[name], world, dtype) for name, (rows, dim) in TABLES.items()}
+    return Plan(world, tables, ranks_per_node=RANKS_PER_NODE if kind in NODE_KINDS else 1)
 
 
-def _cut(name: str, rows: int, dim: int, kind: str, world: int) -> TablePlan:
-    owner = list(TABLES).index(name) % world
-    strips: tuple[Strip, ...] = (Strip(0, rows, 0, dim, owner, 1),)
-    if kind == "row_wise":
-        strips = (Strip(0, rows, 0, dim, 0, world),)
-    elif kind == "data_parallel":
-        strips = ()
-    elif kind == "column_wise" and dim > 4:
-        middle = dim // 8 * 4
-        strips = (Strip(0, rows, 0, middle, owner, 1), Strip(0, rows, middle, dim, (owner + 1) % world, 1))
-    return TablePlan(rows, dim, "fp32", kind, strips=strips)  # type: ignore[arg-type]
+def _cut(name: str, rows: int, dim: int, kind: str, world: int, dtype: str) -> TablePlan:
+    owner = list(TABLES).index(name)
+    nodes = -(-world // RANKS_PER_NODE)
+    base, middle = kind.removesuffix("_by_node"), dim // 8 * 4
+    spans = [(0, middle), (middle, dim)] if base in ("column_wise", "grid") and dim > 4 else [(0, dim)]
+    strips: list[Strip] = []
+    for part, (first, last) in enumerate(spans if base != "data_parallel" else []):
+        node = (owner + part) % nodes * RANKS_PER_NODE
+        on = {"row_wise": (0, world), "table_row_wise": (node, min(RANKS_PER_NODE, world - node))}
+        on["grid"] = on["table_row_wise"]
+        band = rows // 3 if base == "bands" and rows > 3 else rows
+        strips.append(Strip(0, band, first, last, *on.get(base, ((owner + part) % world, 1))))
+        if band < rows:
+            strips.append(Strip(band, rows, first, last, 0, world))
+    route = "by_node" if kind.endswith("_by_node") else "flat"
+    return TablePlan(rows, dim, dtype, "row_wise" if base == "bands" else base, route, tuple(strips))  # type: ignore[arg-type]
 
 
 def make_batch(step: int, rows: int = BATCH, *, dyadic: bool = False) -> Batch:

@@ -3,6 +3,7 @@
 Legend: B samples of this rank, F features, D_f embedding dim of a feature.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -36,26 +37,24 @@ class Embeddings:
         self.exchange = Exchange(layout, wire, optimizer, device)
         self.replicated = Replicated(plan, features, optimizer, device)
         self._means = [feature.pooling == "mean" for feature in features.values()]
-        self._slots: list[list[int]] = [[] for _ in features]
+        # Per feature: its column slices from left to right, and of each the slots, several where rows are cut in bands.
+        slices: list[dict[int, list[int]]] = [{} for _ in features]
         for index, slot in sorted(enumerate(layout.slots), key=lambda pair: pair[1].strip.col_start):
-            self._slots[slot.feature].append(index)
+            slices[slot.feature].setdefault(slot.strip.col_start, []).append(index)
+        self._slices = [list(of_feature.values()) for of_feature in slices]
 
     def features(
         self, boundary: Boundary, nears: Sequence[Near], bags: Sequence[Bags], batch: int
     ) -> list[torch.Tensor]:
         """Per feature its pooled vectors (B, D_f): column slices side by side, divided by the ids for mean pooling."""
-        pooled: list[torch.Tensor] = [
-            torch.cat([boundary.slots[index] for index in slots], dim=1) if len(slots) > 1 else boundary.slots[slots[0]]
-            for slots in self._slots
-            if slots
-        ]
+        pooled = [_side_by_side(boundary.slots, slices) for slices in self._slices if slices]
         sharded = iter(pooled)
         local = {
             feature: near.leaf[position * batch : (position + 1) * batch]
             for stack, near in zip(self.replicated.stacks, nears, strict=True)
             for position, feature in enumerate(stack.features)
         }
-        vectors = [next(sharded) if slots else local[index] for index, slots in enumerate(self._slots)]
+        vectors = [next(sharded) if slots else local[index] for index, slots in enumerate(self._slices)]
         return [
             vector / self._divisor(bag) if mean else vector
             for vector, bag, mean in zip(vectors, bags, self._means, strict=True)
@@ -96,3 +95,9 @@ class Embeddings:
                 row_start=rectangle.row_start,
                 col_start=rectangle.col_start,
             )
+
+
+def _side_by_side(slots: Sequence[torch.Tensor], slices: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Column slices joined, each the sum of its bands of rows: (B, D_f)."""
+    parts = [functools.reduce(torch.add, [slots[index] for index in bands]) for bands in slices]
+    return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]

@@ -3,68 +3,60 @@
 One code path for every sharding type: a table is a set of rectangles, and which rank holds them is the plan's
 matter. The stages of a step are methods that start a collective and are awaited by the caller, in this order:
 
-    route -> counts -> ids -> look up -> vectors -> (model forward and backward) -> gradients -> update
+    route -> counts -> ids -> arrive -> look up -> vectors -> (model forward and backward) -> gradients -> update
 
-What travels back is the gradient of the SUM of the losses; 1/G (G rows of the global batch) is applied in fp32
-after it arrived. Each message of gradients ends in one number: 0, or not 0 where the sender saw a non-finite value,
-so that no rank updates a table when any rank must stop.
+Every id takes one hop, to the rank that holds its row; that of a table routed by node takes two (hops.py), and its
+vectors and gradients come and go by the same two.
 
-Legend: B samples of this rank, S slots, W ranks, F fused tables, D width of a fused table.
+Legend: B samples of this rank, S slots, D width of a fused table.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
-import numpy as np
 import torch
 
 from dlrmx.data.batches import Bags
+from dlrmx.parallel.carrier import (
+    Carrier,
+    Counts,
+    Header,
+    Order,
+    PendingCounts,
+    PendingGradients,
+    PendingIds,
+    PendingVectors,
+)
 from dlrmx.parallel.fused import FusedTable
+from dlrmx.parallel.hops import all_ranks, own_node
 from dlrmx.parallel.layout import Layout
-from dlrmx.parallel.packing import Packing
-from dlrmx.parallel.routing import Routed, Router
-from dlrmx.parallel.wire import Pending, Wire
+from dlrmx.parallel.routing import Received, Routed, Router
+from dlrmx.parallel.wire import Wire
 from dlrmx.recipe.schema import SparseOptimizer
 
 
-class Order(IntEnum):
-    """What rank 0 tells all ranks to do when the step that it opens is finished."""
+@dataclass(frozen=True)
+class Arrived:
+    """What one hop brought to this rank."""
 
-    GO_ON = 0
-    SAVE = 1
-    STOP = 2
+    counts: Counts
+    received: Received
 
 
 @dataclass(frozen=True)
-class Header:
-    """What every rank tells every other before a step: they must agree on all but `order`."""
+class PassedOn:
+    """What this rank passed on inside its node, and what came to it so."""
 
-    sequence: int  # counts exchanges: a rank that is one ahead is found at once
-    step: int
-    batch: int  # G, rows of the global batch
-    order: int  # rank 0's word to all
-
-    def numbers(self) -> list[int]:
-        return [self.sequence, self.step, self.batch, self.order]
+    routed: Routed
+    came: Arrived
 
 
 @dataclass(frozen=True)
-class Counts:
-    """How much every rank sends to this one, and what rank 0 wants done after this step."""
+class Requests:
+    """The bags that this rank is to look up or to have looked up in its node, for one batch of all ranks."""
 
-    bags: torch.Tensor  # (W, S) touched bags that come from each rank; 0 for slots not served here
-    lookups: torch.Tensor  # (W, S) ids
-    order: Order
-
-
-@dataclass(frozen=True)
-class Received:
-    """The ids and lengths that came, of all fused tables; (rank, slot, bag) order."""
-
-    ids: torch.Tensor  # (n,) int32
-    lengths: torch.Tensor  # (m,) int32
-    weights: torch.Tensor | None  # (n,) fp32
+    came: Arrived
+    passed_on: PassedOn | None  # None where no table is routed by node
 
 
 @dataclass(frozen=True)
@@ -75,19 +67,41 @@ class Boundary:
     slots: tuple[torch.Tensor, ...]  # S views (B, D) of the leaves
 
 
+@dataclass(frozen=True)
+class InNode:
+    """The second hop of this rank, and the places of its fused tables in the first."""
+
+    router: Router
+    carrier: Carrier
+    places: tuple[int, ...]
+
+
 class Exchange:
     """The sharded tables of one rank, and the exchange with all others."""
 
     def __init__(self, layout: Layout, wire: Wire, optimizer: SparseOptimizer, device: torch.device) -> None:
-        self._layout, self._wire, self._device = layout, wire, device
+        self._device = device
         self.tables = tuple(
-            FusedTable(layout.fused_rows(wire.rank, index), width, dtype, optimizer, device)
-            for index, (width, dtype, _tier) in enumerate(layout.fused)
+            FusedTable(
+                layout.fused_rows(wire.rank, index),
+                key.width,
+                key.dtype,
+                optimizer,
+                device,
+                tier=key.tier,
+                cache_ratio=layout.cache_ratio(wire.rank, index),
+            )
+            for index, key in enumerate(layout.fused)
         )
-        self._router = Router(layout, device)
-        self._packing = Packing(layout)
-        self._served = [torch.tensor(layout.served(rank), dtype=torch.int64) for rank in range(layout.world)]
-        self._weighted = np.array([slot.weighted for slot in layout.slots], dtype=bool)
+        world = all_ranks(layout, wire.rank)
+        self._router = Router(layout, world, device)
+        self._world = Carrier(world, [slot.weighted for slot in layout.slots], wire, device)
+        self._in_node: InNode | None = None
+        if (node := own_node(layout, wire.rank)) is not None:
+            assert wire.ranks_per_node == layout.ranks_per_node, (wire.ranks_per_node, layout.ranks_per_node)
+            carrier = Carrier(node, [layout.slots[slot].weighted for slot in node.slots], wire.in_node(), device)
+            places = tuple(world.fused.index(fused) for fused in node.fused)
+            self._in_node = InNode(Router(layout, node, device), carrier, places)
         self._sequence = 0
 
     # ------------------------------------------------------------------------------------ stages
@@ -96,76 +110,63 @@ class Exchange:
         """Owner side: where each id goes. No communication."""
         return self._router.route(bags, batch)
 
-    def counts(self, routed: Routed, *, step: int, batch: int, order: Order) -> "PendingCounts":
+    def counts(self, routed: Routed, *, step: int, batch: int, order: Order) -> PendingCounts:
         """Start telling every rank how much it gets; opens a step."""
         header = Header(self._sequence, step, batch, int(order))
         self._sequence += 1
-        bags, lookups = routed.bags, routed.lookups
-        head = torch.tensor(header.numbers(), dtype=torch.int32)
-        parts = [
-            part.to(torch.int32)
-            for rank, served in enumerate(self._served)
-            for part in (head, bags[rank, served], lookups[rank, served])
-        ]
-        sizes = [len(head) + 2 * len(served) for served in self._served]
-        mine = [sizes[self._wire.rank]] * self._wire.world
-        return PendingCounts(
-            self._wire.all_to_all("counts", torch.cat(parts).to(self._device), sizes, mine),
-            header,
-            self._served[self._wire.rank],
-            len(self._layout.slots),
-        )
+        return self._world.counts(routed, header)
 
-    def ids(self, routed: Routed, counts: Counts) -> "PendingIds":
-        """Start sending ids, with the lengths of slots that have a bag of several; weights go in a second message."""
-        sent_bags, sent_ids = routed.bags.numpy(), routed.lookups.numpy()
-        told = sent_bags != sent_ids  # a slot whose bags all hold one id needs no lengths
-        in_bags, in_ids = counts.bags.numpy(), counts.lookups.numpy()
-        lengths_in = np.where(in_bags != in_ids, in_bags, 0).sum(axis=1)
-        lengths_out = np.where(told, sent_bags, 0).sum(axis=1)
-        keep = torch.from_numpy(np.repeat(told.ravel(), sent_bags.ravel())).to(self._device)
-        lengths = routed.lengths[keep].split(lengths_out.tolist())
-        ids = routed.ids.split(sent_ids.sum(axis=1).tolist())
-        message = torch.cat([part for pair in zip(lengths, ids, strict=True) for part in pair])
-        out_counts = (lengths_out + sent_ids.sum(axis=1)).tolist()
-        pending = self._wire.all_to_all("ids", message, out_counts, (lengths_in + in_ids.sum(axis=1)).tolist())
-        weights = None
-        if self._weighted.any():
-            out_weights = sent_ids[:, self._weighted].sum(axis=1).tolist()
-            in_weights = in_ids[:, self._weighted].sum(axis=1).tolist()
-            weights = self._wire.all_to_all("ids", routed.weights, out_weights, in_weights)
-        return PendingIds(pending, weights, in_bags, in_ids, self._weighted)
+    def ids(self, routed: Routed, counts: Counts) -> PendingIds:
+        """Start sending ids, lengths and weights."""
+        return self._world.ids(routed, counts)
 
-    def look_up(self, received: Received, counts: Counts) -> tuple[torch.Tensor, ...]:
-        """Pool every bag that came; one (bags, D) tensor per fused table, in (rank, slot, bag) order."""
-        pooled = []
-        for index, table in enumerate(self.tables):
-            ids = self._packing.part(received.ids, counts.lookups, index)
-            lengths = self._packing.part(received.lengths, counts.bags, index)
-            weights = None if received.weights is None else self._packing.part(received.weights, counts.lookups, index)
-            offsets = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=self._device)
-            torch.cumsum(lengths, 0, dtype=torch.int32, out=offsets[1:])
-            pooled.append(table.look_up(ids, offsets, weights))
+    def arrive(self, received: Received, counts: Counts) -> Requests:
+        """Pass the ids of tables that are routed by node on to the ranks that hold their rows. Collective in a node."""
+        came = Arrived(counts, received)
+        if self._in_node is None:
+            return Requests(came, None)
+        carrier = self._in_node.carrier
+        routed = self._in_node.router.pass_on(received, counts.bags, counts.lookups)
+        told = carrier.counts(routed, counts.header).wait()
+        return Requests(came, PassedOn(routed, Arrived(told, carrier.ids(routed, told).wait())))
+
+    def look_up(self, requests: Requests) -> tuple[torch.Tensor, ...]:
+        """Pool every bag that came to be looked up here: (bags, D) per fused table, in (member, slot, bag) order."""
+        pooled = [torch.empty(0)] * len(self._world.hop.fused)
+        in_node = () if self._in_node is None else self._in_node.places
+        for place in range(len(pooled)):
+            if place not in in_node:
+                pooled[place] = self._pool(self._world, requests.came, place)
+        if self._in_node is not None and requests.passed_on is not None:
+            for inner, place in enumerate(in_node):
+                pooled[place] = self._pool(self._in_node.carrier, requests.passed_on.came, inner)
         return tuple(pooled)
 
-    def vectors(self, pooled: Sequence[torch.Tensor], routed: Routed, counts: Counts) -> "PendingVectors":
-        """Start sending the pooled vectors back to the owners of their samples."""
-        message = self._packing.join([tensor.detach() for tensor in pooled], counts.bags)
-        pending = self._wire.all_to_all(
-            "vectors", message, self._packing.sizes(counts.bags), self._packing.sizes(routed.bags)
-        )
-        return PendingVectors(pending, self._packing, routed)
+    def _pool(self, carrier: Carrier, came: Arrived, place: int) -> torch.Tensor:
+        counts, received, part = came.counts, came.received, carrier.packing.part
+        ids, lengths = part(received.ids, counts.lookups, place), part(received.lengths, counts.bags, place)
+        weights = None if received.weights is None else part(received.weights, counts.lookups, place)
+        offsets = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=self._device)
+        torch.cumsum(lengths, 0, dtype=torch.int32, out=offsets[1:])
+        return self.tables[carrier.hop.fused[place]].look_up(ids, offsets, weights)
 
-    def gradients(self, boundary: Boundary, routed: Routed, counts: Counts, flag: float) -> "PendingGradients":
+    def vectors(self, pooled: Sequence[torch.Tensor], routed: Routed, requests: Requests) -> "PendingBoundary":
+        """Start sending the sums back to the owners of their samples, those of by_node tables added up in the node."""
+        sums = list(pooled)
+        if self._in_node is not None and requests.passed_on is not None:
+            places, passed_on = self._in_node.places, requests.passed_on
+            own = [pooled[place] for place in places]
+            added = self._in_node.carrier.vectors(own, passed_on.routed, passed_on.came.counts).wait()
+            for place, tensor in zip(places, added, strict=True):
+                sums[place] = tensor
+        return PendingBoundary(self._world.vectors(sums, routed, requests.came.counts), self._world.hop.ranges)
+
+    def gradients(self, boundary: Boundary, routed: Routed, requests: Requests, flag: float) -> "PendingSums":
         """Start sending the gradients of the loss sum; `flag` is not 0 where this rank saw a non-finite value."""
-        rows = self._packing.positions(routed.positions, routed.bags, routed.batch)
-        grads = [_grad(leaf).index_select(0, row) for leaf, row in zip(boundary.leaves, rows, strict=True)]
-        last = torch.full((1,), flag, device=self._device)
-        out_counts = [size + 1 for size in self._packing.sizes(routed.bags)]
-        in_counts = [size + 1 for size in self._packing.sizes(counts.bags)]
-        message = self._packing.join(grads, routed.bags, last)
-        pending = self._wire.all_to_all("gradients", message, out_counts, in_counts)
-        return PendingGradients(pending, in_counts, self._packing, counts)
+        leaves = [_grad(leaf) for leaf in boundary.leaves]
+        return PendingSums(
+            self._world.gradients(leaves, routed, requests.came.counts, flag), self._in_node, requests.passed_on
+        )
 
     def update(self, pooled: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Run the kernels' backward passes: duplicates are summed, then the optimizer is applied to each row once."""
@@ -174,97 +175,42 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class PendingCounts:
-    """The counts under way."""
-
-    pending: Pending
-    header: Header
-    served: torch.Tensor
-    num_slots: int
-
-    def wait(self) -> Counts:
-        """Check that all ranks are at the same step of the same batch, and unpack."""
-        rows = self.pending.wait().cpu().view(-1, len(self.header.numbers()) + 2 * len(self.served)).to(torch.int64)
-        head, numbers = rows[:, :4], rows[:, 4:]
-        expected = torch.tensor(self.header.numbers()[:3])
-        assert bool((head[:, :3] == expected).all()), f"ranks are at different steps: {head.tolist()}"
-        bags = torch.zeros(len(rows), self.num_slots, dtype=torch.int64)
-        lookups = torch.zeros_like(bags)
-        bags[:, self.served] = numbers[:, : len(self.served)]
-        lookups[:, self.served] = numbers[:, len(self.served) :]
-        return Counts(bags, lookups, Order(int(head[0, 3])))
-
-
-@dataclass(frozen=True)
-class PendingIds:
-    """Ids, lengths and weights under way."""
-
-    pending: Pending
-    pending_weights: Pending | None
-    bags: np.ndarray  # (W, S)
-    lookups: np.ndarray  # (W, S)
-    weighted: np.ndarray  # (S,)
-
-    def wait(self) -> Received:
-        """Unpack: lengths that were left out are ones, and so are the weights of slots without any."""
-        message = self.pending.wait()
-        told = self.bags != self.lookups
-        num_lengths = np.where(told, self.bags, 0).sum(axis=1)
-        parts = message.split(np.stack([num_lengths, self.lookups.sum(axis=1)], axis=1).ravel().tolist())
-        ids = torch.cat(parts[1::2])
-        lengths = torch.ones(int(self.bags.sum()), dtype=torch.int32, device=ids.device)
-        if told.any():
-            lengths[_mask(told, self.bags, ids.device)] = torch.cat(parts[0::2])
-        weights = None
-        if self.pending_weights is not None:
-            weights = torch.ones(len(ids), device=ids.device)
-            weighted = np.broadcast_to(self.weighted, self.lookups.shape)
-            weights[_mask(weighted, self.lookups, ids.device)] = self.pending_weights.wait()
-        return Received(ids, lengths, weights)
-
-
-@dataclass(frozen=True)
-class PendingVectors:
+class PendingBoundary:
     """Vectors under way to the owners of their samples."""
 
-    pending: Pending
-    packing: Packing
-    routed: Routed
+    pending: PendingVectors
+    ranges: tuple[tuple[int, int], ...]
 
     def wait(self) -> Boundary:
-        """Add the vectors of all ranks into each bag, in rank order; untouched bags are zero."""
-        packing, routed = self.packing, self.routed
-        positions = packing.positions(routed.positions, routed.bags, routed.batch)
-        leaves: list[torch.Tensor] = []
+        """The leaves of the model's graph, and their views by slot."""
+        leaves = [leaf.requires_grad_(torch.is_grad_enabled()) for leaf in self.pending.wait()]
         slots: list[torch.Tensor] = []
-        for vectors, rows, (first, last) in zip(
-            packing.separate(self.pending.wait(), routed.bags), positions, packing.ranges, strict=True
-        ):
-            leaf = vectors.new_zeros((last - first) * routed.batch, vectors.shape[1]).index_add_(0, rows, vectors)
-            leaves.append(leaf.requires_grad_(torch.is_grad_enabled()))
-            slots += list(leaf.view(last - first, routed.batch, vectors.shape[1]))  # a rank may have no rows
+        for leaf, (first, last) in zip(leaves, self.ranges, strict=True):
+            slots += list(leaf.view(last - first, len(leaf) // (last - first), leaf.shape[1]))  # there may be no rows
         return Boundary(tuple(leaves), tuple(slots))
 
 
 @dataclass(frozen=True)
-class PendingGradients:
+class PendingSums:
     """Gradients under way to the ranks that hold the rows."""
 
-    pending: Pending
-    sizes: Sequence[int]
-    packing: Packing
-    counts: Counts
+    pending: PendingGradients
+    in_node: InNode | None
+    passed_on: PassedOn | None
 
     def wait(self) -> tuple[list[torch.Tensor], list[int]]:
-        """Per fused table the (bags, D) gradients of the loss sum, and the ranks that raised the flag."""
-        parts = self.pending.wait().split(list(self.sizes))
-        flagged = [rank for rank, part in enumerate(parts) if float(part[-1]) != 0.0]
-        body = torch.cat([part[:-1] for part in parts])
-        return self.packing.separate(body, self.counts.bags), flagged
+        """Per fused table the (bags, D) gradients of the loss sum, and the ranks that raised the flag.
 
-
-def _mask(which: np.ndarray, counts: np.ndarray, device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(np.repeat(which.ravel(), counts.ravel())).to(device)
+        Collective in a node where a table is routed by node.
+        """
+        gradients, flagged = self.pending.wait()
+        if self.in_node is not None and self.passed_on is not None:
+            places, routed, counts = self.in_node.places, self.passed_on.routed, self.passed_on.came.counts
+            came = [gradients[place] for place in places]
+            inside, _ = self.in_node.carrier.gradients(came, routed, counts, 0.0).wait()
+            for place, gradient in zip(places, inside, strict=True):
+                gradients[place] = gradient
+        return gradients, flagged
 
 
 def _grad(leaf: torch.Tensor) -> torch.Tensor:

@@ -20,21 +20,39 @@ OPTIMIZERS = {
     "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
 }
 PRECISIONS = {"fp32": SparseType.FP32, "fp16": SparseType.FP16}
+# Where a GPU's table lies, by tier: device memory, host memory behind a cache, or host memory.
+LOCATIONS = {
+    "hbm": EmbeddingLocation.DEVICE,
+    "uvm_caching": EmbeddingLocation.MANAGED_CACHING,
+    "uvm": EmbeddingLocation.MANAGED,
+}
 
 
 class FusedTable:
     """`rows` x `width` weights and their optimizer state; pooling is always a sum."""
 
-    def __init__(self, rows: int, width: int, dtype: str, optimizer: SparseOptimizer, device: torch.device) -> None:
+    def __init__(
+        self,
+        rows: int,
+        width: int,
+        dtype: str,
+        optimizer: SparseOptimizer,
+        device: torch.device,
+        *,
+        tier: str = "hbm",
+        cache_ratio: float = 0.0,
+    ) -> None:
+        """tier: of memory; of a "uvm_caching" table the part `cache_ratio` of the rows is kept in device memory."""
         self.rows, self.width, self.optimizer = rows, width, optimizer
-        on_gpu = device.type == "cuda"
+        on_gpu, self._cached = device.type == "cuda", tier == "uvm_caching"
+        assert on_gpu or tier == "hbm", f"tier {tier} on {device}"
         # A table of 0 rows makes fbgemm read outside of it, so a rank that holds nothing gets one unused row.
         self._kernel = SplitTableBatchedEmbeddingBagsCodegen(
             [
                 (
                     max(rows, 1),
                     width,
-                    EmbeddingLocation.DEVICE if on_gpu else EmbeddingLocation.HOST,
+                    LOCATIONS[tier] if on_gpu else EmbeddingLocation.HOST,
                     ComputeDevice.CUDA if on_gpu else ComputeDevice.CPU,
                 )
             ],
@@ -46,12 +64,15 @@ class FusedTable:
             pooling_mode=PoolingMode.SUM,
             bounds_check_mode=BoundsCheckMode.NONE,
             stochastic_rounding=False,
+            cache_load_factor=cache_ratio,
             device=device,
         )
 
     @property
     def weight(self) -> torch.Tensor:
-        """The (rows, width) weights themselves, not a copy."""
+        """The (rows, width) weights themselves, not a copy. To be filled before the first look-up only."""
+        if self._cached:
+            self._kernel.flush()
         weights: torch.Tensor = self._kernel.split_embedding_weights()[0]
         return weights[: self.rows]
 

@@ -1,27 +1,37 @@
-"""Where everything lies: which fused table, at which row, holds which rectangle, and which slots a rank serves.
+"""Where everything lies: which fused table, at which row, holds which rectangle, and which slots there are.
 
-All rectangles of one (width, dtype, tier) on a rank lie one under the other in one fused table. A slot is one
-column slice of one feature: what a sample's owner asks for. Slots are ordered by fused table, so that ids and
-vectors of one fused table are contiguous in a message. Pure arithmetic on the plan, the same on every rank.
+All rectangles of one (width, dtype, tier, route) on a rank lie one under the other in one fused table. A slot is one
+strip of one feature's table, mostly a column slice: what a sample's owner asks for. Slots are ordered by fused table,
+so that ids and vectors of one fused table are contiguous in a message. Pure arithmetic on the plan, the same on every
+rank.
 
 Legend: S slots, W ranks, B samples of a rank.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlrmx.plan.shards import Plan, Rectangle, Strip, TablePlan
 from dlrmx.recipe.schema import Feature
 
-FusedKey = tuple[int, str, str]  # (width in columns, dtype, tier)
+
+class FusedKey(NamedTuple):
+    """What rectangles must share to lie in one fused table."""
+
+    width: int  # columns
+    dtype: str
+    tier: str
+    route: str
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A rectangle and the row of its rank's fused table where it begins."""
+    """A rectangle, the row of its rank's fused table where it begins, and the part of its rows that is cached."""
 
     rectangle: Rectangle
     base: int
+    cache_ratio: float
 
 
 Placement = tuple[tuple[tuple[Placed, ...], ...], ...]  # [rank][fused] -> rectangles, top to bottom
@@ -29,10 +39,11 @@ Placement = tuple[tuple[tuple[Placed, ...], ...], ...]  # [rank][fused] -> recta
 
 @dataclass(frozen=True)
 class Slot:
-    """One column slice of one feature's table, and where its rows begin on each of the strip's ranks."""
+    """One strip of one feature's table, and where its rows begin on each of the strip's ranks."""
 
     feature: int
     table: str
+    table_rows: int
     strip: Strip
     fused: int  # index into Layout.fused
     weighted: bool
@@ -44,6 +55,7 @@ class Layout:
     """The plan as one world sees it; replicated (data_parallel) tables are not in it."""
 
     world: int
+    ranks_per_node: int
     fused: tuple[FusedKey, ...]
     slots: tuple[Slot, ...]
     placed: Placement
@@ -52,31 +64,30 @@ class Layout:
         """Rows of one fused table of one rank."""
         return sum(placed.rectangle.rows for placed in self.placed[rank][fused])
 
-    def slot_range(self, fused: int) -> tuple[int, int]:
-        """[first, last) slot of one fused table; slots are ordered by it."""
-        first = sum(slot.fused < fused for slot in self.slots)
-        return first, first + sum(slot.fused == fused for slot in self.slots)
+    def cache_ratio(self, rank: int, fused: int) -> float:
+        """The part of one fused table's rows that device memory is to hold: its rectangles' shares together."""
+        cached = sum(placed.rectangle.rows * placed.cache_ratio for placed in self.placed[rank][fused])
+        return cached / max(1, self.fused_rows(rank, fused))
 
-    def served(self, rank: int) -> tuple[int, ...]:
-        """The slots of which `rank` holds at least one row, in slot order."""
-        held = {(p.rectangle.table, p.rectangle.col_start) for group in self.placed[rank] for p in group}
-        return tuple(i for i, slot in enumerate(self.slots) if (slot.table, slot.strip.col_start) in held)
+    def holders(self, slot: int) -> list[int]:
+        """The ranks that hold at least one row of a slot."""
+        strip = self.slots[slot].strip
+        cuts = strip.row_cuts()
+        return [strip.first_rank + k for k in range(strip.num_ranks) if cuts[k] < cuts[k + 1]]
 
 
 def make_layout(plan: Plan, features: Mapping[str, Feature]) -> Layout:
     """Lay out the sharded tables of `plan` for `features`, in recipe order."""
     sharded = {name: table for name, table in plan.tables.items() if table.kind != "data_parallel"}
-    assert all((s.row_start, s.row_end) == (0, t.rows) for t in sharded.values() for s in t.strips)
     fused = tuple(sorted({_key(table, strip) for table in sharded.values() for strip in table.strips}))
     placed = _place(sharded, fused, plan.world)
-    bases = {(p.rectangle.table, p.rectangle.col_start, rank): p.base
-             for rank, groups in enumerate(placed) for group in groups for p in group}  # fmt: skip
+    bases = {p.rectangle: p.base for groups in placed for group in groups for p in group}
 
     def slot(index: int, feature: Feature, strip: Strip) -> Slot:
-        ranks = range(strip.first_rank, strip.first_rank + strip.num_ranks)
-        rows = tuple(bases.get((feature.table, strip.col_start, rank), 0) for rank in ranks)
+        held = {part.rank: bases[part] for part in strip.rectangles(feature.table)}
+        rows = tuple(held.get(strip.first_rank + part, 0) for part in range(strip.num_ranks))
         key = fused.index(_key(sharded[feature.table], strip))
-        return Slot(index, feature.table, strip, key, feature.weights is not None, rows)
+        return Slot(index, feature.table, sharded[feature.table].rows, strip, key, feature.weights is not None, rows)
 
     slots = [
         slot(index, feature, strip)
@@ -84,11 +95,12 @@ def make_layout(plan: Plan, features: Mapping[str, Feature]) -> Layout:
         if feature.table in sharded
         for strip in sharded[feature.table].strips
     ]
-    return Layout(plan.world, fused, tuple(sorted(slots, key=lambda slot: slot.fused)), placed)
+    ordered = tuple(sorted(slots, key=lambda slot: slot.fused))
+    return Layout(plan.world, plan.ranks_per_node, fused, ordered, placed)
 
 
 def _key(table: TablePlan, strip: Strip) -> FusedKey:
-    return strip.col_end - strip.col_start, table.dtype, strip.tier
+    return FusedKey(strip.col_end - strip.col_start, table.dtype, strip.tier, table.route)
 
 
 def _place(tables: Mapping[str, TablePlan], fused: tuple[FusedKey, ...], world: int) -> Placement:
@@ -98,7 +110,7 @@ def _place(tables: Mapping[str, TablePlan], fused: tuple[FusedKey, ...], world: 
     for name, table in tables.items():
         for strip in table.strips:
             key = fused.index(_key(table, strip))
-            for rectangle in strip.rectangles(name):
-                stacks[rectangle.rank][key].append(Placed(rectangle, heights[rectangle.rank][key]))
-                heights[rectangle.rank][key] += rectangle.rows
+            for part in strip.rectangles(name):
+                stacks[part.rank][key].append(Placed(part, heights[part.rank][key], strip.cache_ratio))
+                heights[part.rank][key] += part.rows
     return tuple(tuple(tuple(stack) for stack in rank) for rank in stacks)

@@ -4,6 +4,7 @@ Each kind of exchange has a process group of its own and runs in one order on it
 and two kinds on one group would swap tensors of equal size without a word.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,6 +14,9 @@ import torch
 import torch.distributed as dist
 
 Kind = Literal["counts", "ids", "vectors", "gradients", "dense", "metrics", "control"]
+Link = Literal["own", "up", "out"]  # to oneself, to other ranks of the node, to other nodes
+IN_NODE: tuple[Kind, ...] = ("counts", "ids", "vectors", "gradients")
+TRAINING: tuple[Kind, ...] = (*IN_NODE, "dense")
 
 # A save may keep a rank away from a collective for long; a dead peer is noticed at once through its closed socket.
 TIMEOUT = timedelta(minutes=30)
@@ -31,22 +35,38 @@ class Pending:
 
 
 class Wire:
-    """The process groups of all kinds of exchange, and the bytes that each has sent (the part to oneself included)."""
+    """The process groups of all kinds of exchange, and the bytes that each has sent.
 
-    def __init__(self) -> None:
-        self.rank = dist.get_rank()
-        self.world = dist.get_world_size()
-        self._groups: dict[Kind, dist.ProcessGroup] = {kind: dist.new_group(timeout=TIMEOUT) for kind in get_args(Kind)}
-        self._bytes = dict.fromkeys(get_args(Kind), 0)
+    world and rank are of the ranks that it joins: all, or those of a node.
+    """
+
+    def __init__(self, ranks_per_node: int = 1, *, inside: "Wire | None" = None) -> None:
+        """Join all ranks or, `inside` a wire of all, the ranks of this one's node, whose traffic that one counts."""
+        me, all_ranks = dist.get_rank(), range(dist.get_world_size())
+        nodes = [rank // ranks_per_node for rank in all_ranks]
+        members = [rank for rank in all_ranks if inside is None or nodes[rank] == nodes[me]]
+        self.rank, self.world, self.ranks_per_node = members.index(me), len(members), ranks_per_node
+        self._groups: dict[Kind, dist.ProcessGroup] = {
+            kind: dist.new_group(members, timeout=TIMEOUT, use_local_synchronization=inside is not None)
+            for kind in (get_args(Kind) if inside is None else IN_NODE)
+        }
+        self._links: list[Link] = [
+            "own" if rank == me else "up" if nodes[rank] == nodes[me] else "out" for rank in members
+        ]
+        self._sent: Counter[tuple[Kind, Link]] = Counter() if inside is None else inside._sent
+
+    def in_node(self) -> "Wire":
+        """The ranks of this node among themselves. Collective in the node."""
+        return Wire(self.ranks_per_node, inside=self)
 
     def group(self, kind: Kind) -> dist.ProcessGroup:
         """The group of one kind, for collectives that are not training traffic (metrics, checkpoints)."""
         return self._groups[kind]
 
-    def take_bytes(self) -> dict[str, int]:
-        """Bytes sent by this rank since the last call, by kind; starts counting anew."""
-        taken = {kind: count for kind, count in self._bytes.items() if kind not in ("metrics", "control")}
-        self._bytes = dict.fromkeys(self._bytes, 0)
+    def take_traffic(self) -> Counter[tuple[Kind, Link]]:
+        """Bytes of training that this rank has sent since the last call; starts counting anew."""
+        taken = Counter({key: count for key, count in self._sent.items() if key[0] in TRAINING})
+        self._sent.clear()
         return taken
 
     def all_to_all(
@@ -54,15 +74,20 @@ class Wire:
     ) -> Pending:
         """Start sending send_counts[r] elements of 1-D `send` to rank r; the result holds recv_counts[r] from each."""
         received = send.new_empty(sum(recv_counts))
-        self._bytes[kind] += send.numel() * send.element_size()
+        for count, link in zip(send_counts, self._links, strict=True):
+            self._sent[kind, link] += count * send.element_size()
         work = dist.all_to_all_single(
             received, send, list(recv_counts), list(send_counts), group=self._groups[kind], async_op=True
         )
         return Pending(received, work)
 
     def all_reduce(self, kind: Kind, buffer: torch.Tensor) -> Pending:
-        """Start summing 1-D `buffer` over all ranks in place."""
-        self._bytes[kind] += buffer.numel() * buffer.element_size()
+        """Start summing 1-D `buffer` over all ranks in place.
+
+        Counted as the ring of all ranks that it is: 2 (W - 1) / W of the buffer to the next rank.
+        """
+        ring = 2 * (self.world - 1) * buffer.numel() * buffer.element_size() // self.world
+        self._sent[kind, self._links[(self.rank + 1) % self.world]] += ring
         return Pending(buffer, dist.all_reduce(buffer, group=self._groups[kind], async_op=True))
 
     def gather(self, columns: torch.Tensor) -> torch.Tensor | None:

@@ -10,6 +10,8 @@ from dlrmx.plan.shards import Kind, Plan, Route, Strip, TablePlan, Tier
 from dlrmx.plan.topology import Topology
 from dlrmx.recipe.schema import Recipe
 
+MOST_NODE_ROWS = 2**31 - 1  # ids travel as int32
+
 
 def plan_problems(plan: Plan, recipe: Recipe, topology: Topology | None = None) -> list[Problem]:
     """Everything in which the plan differs from the recipe, or from the ranks that are to run it where they are given;
@@ -19,7 +21,7 @@ def plan_problems(plan: Plan, recipe: Recipe, topology: Topology | None = None) 
         problems.append(Problem("the plan lacks this table of the recipe", key=f"tables.{name}"))
     for name, table in plan.tables.items():
         if name in recipe.tables:
-            wrong = [*_differences(table, name, recipe), *_cutting_problems(table, plan.world)]
+            wrong = [*_differences(table, name, recipe), *_cutting_problems(table, plan)]
         else:
             wrong = ["the recipe has no such table"]
         problems += [Problem(what, key=f"tables.{name}") for what in wrong]
@@ -52,7 +54,8 @@ def _differences(table: TablePlan, name: str, recipe: Recipe) -> Iterator[str]:
             yield f"{key} {here}, but the recipe says {there}"
 
 
-def _cutting_problems(table: TablePlan, world: int) -> Iterator[str]:
+def _cutting_problems(table: TablePlan, plan: Plan) -> Iterator[str]:
+    world = plan.world
     if table.kind not in get_args(Kind):
         yield f"unknown kind '{table.kind}'; there are {', '.join(get_args(Kind))}"
     if table.route not in get_args(Route):
@@ -69,12 +72,23 @@ def _cutting_problems(table: TablePlan, world: int) -> Iterator[str]:
         yield f"{_text(strip)} is not within {within}"
     if outside:
         return
+    yield from _node_problems(table, plan.ranks_per_node)
     for one, other in combinations(table.strips, 2):
         if _overlap(one, other):
             yield f"{_text(one)} and {_text(other)} overlap"
     area = sum((strip.row_end - strip.row_start) * (strip.col_end - strip.col_start) for strip in table.strips)
     if area != table.rows * table.dim:
         yield f"the strips cover {area} of {table.rows * table.dim} elements"
+
+
+def _node_problems(table: TablePlan, ranks_per_node: int) -> Iterator[str]:
+    for strip in table.strips:
+        first, last = strip.first_rank // ranks_per_node, (strip.first_rank + strip.num_ranks - 1) // ranks_per_node
+        if table.kind in ("table_row_wise", "grid") and first < last:
+            yield f"{_text(strip)} is not on one node of {ranks_per_node} ranks, as {table.kind} is"
+        rows = (strip.row_end - strip.row_start) * min(ranks_per_node, strip.num_ranks) // strip.num_ranks
+        if table.route == "by_node" and rows > MOST_NODE_ROWS:
+            yield f"{_text(strip)} has {rows:,} rows on a node: route by_node takes at most {MOST_NODE_ROWS:,}"
 
 
 def _inside(strip: Strip, table: TablePlan, world: int) -> bool:

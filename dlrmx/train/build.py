@@ -2,6 +2,7 @@
 
 import torch
 
+from dlrmx.errors import InputError
 from dlrmx.model.build import build_model
 from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
@@ -13,7 +14,11 @@ from dlrmx.train.step import Parts
 
 
 def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, device: torch.device) -> Parts:
-    """The model and its tables under `plan`. The dense part has its initial values; the tables have none yet."""
+    """The model and its tables under `plan`. The dense part has its initial values; the tables have none yet.
+
+    Raises InputError where a table is to lie in memory that the device has not.
+    """
+    _refuse_tiers(plan, device)
     dims = [recipe.tables[feature.table].dim for feature in recipe.features.values()]
     model = build_model(recipe.model, dense_dim=dense_dim, dims=dims, seed=recipe.seed).to(device)
     embeddings = Embeddings(plan, recipe.features, recipe.optimizer.sparse, wire=wire, device=device)
@@ -29,3 +34,12 @@ def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, devic
         device=device,
         autocast=torch.bfloat16 if recipe.train.precision == "bf16" else None,
     )
+
+
+def _refuse_tiers(plan: Plan, device: torch.device) -> None:
+    if device.type == "cuda":
+        return
+    for name, table in plan.tables.items():
+        for tier in sorted({strip.tier for strip in table.strips} - {"hbm"}):
+            hint = "make a plan for these ranks; host memory beside the device's own is a GPU's"
+            raise InputError(f"table {name} lies in {tier}, and {device.type} has hbm only", hint=hint)

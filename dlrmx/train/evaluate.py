@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from dlrmx.data.batches import Split
-from dlrmx.parallel.exchange import Order
+from dlrmx.parallel.carrier import Order
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import cut
 from dlrmx.train.ahead import Ahead
@@ -41,7 +41,7 @@ def evaluate(
         for rows in slices:
             order = Order.STOP if parts.wire.rank == 0 and stop_asked() else Order.GO_ON
             done = forward(parts, rows, step=step, order=order)
-            if done.counts.order == Order.STOP:
+            if done.order == Order.STOP:
                 return None
             own = torch.stack([done.logits, done.labels], dim=1)
             if on_scores is not None and (every := parts.wire.gather(own)) is not None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dlrmx.data.manifest import read_manifest
 from dlrmx.data.predictions import Predictions
-from dlrmx.parallel.exchange import Order
+from dlrmx.parallel.carrier import Order
 from dlrmx.runs.records import append_record
 from dlrmx.train.ahead import Ahead
 from dlrmx.train.by_file import ByFile
@@ -53,8 +53,8 @@ def _train(session: Session, stream: Stream, slices: Iterator[Slice], position: 
             metrics = evaluate_and_record(session, Evaluation(on, shown=on), position.step, final=False)
             session.tell("phase", phase="train")
             best = saver.offer(position, on, metrics)
-        stop = done.counts.order == Order.STOP
-        if saver.steps_due(position.step) or best or stop or last or done.counts.order == Order.SAVE:
+        stop = done.order == Order.STOP
+        if saver.steps_due(position.step) or best or stop or last or done.order == Order.SAVE:
             saver.save(position, ends=stop or last)
         log.skip(time.monotonic() - paused)
         if stop and not last:

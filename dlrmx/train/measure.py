@@ -21,6 +21,7 @@ from torch import nn
 
 from dlrmx.data.batches import Bags
 from dlrmx.parallel.fused import FusedTable
+from dlrmx.parallel.hops import all_ranks
 from dlrmx.parallel.layout import make_layout
 from dlrmx.parallel.routing import Router
 from dlrmx.parallel.wire import TIMEOUT, Wire
@@ -153,9 +154,8 @@ def _route(device: torch.device, world: int) -> Line:
     names = [f"t{k}" for k in range(FEATURES)]
     strip = Strip(0, TABLE_ROWS, 0, TABLE_DIM, 0, world)
     tables = {name: TablePlan(TABLE_ROWS, TABLE_DIM, "fp32", "row_wise", strips=(strip,)) for name in names}
-    router = Router(
-        make_layout(Plan(world, tables), {name: Feature(column=name, table=name) for name in names}), device
-    )
+    layout = make_layout(Plan(world, tables), {name: Feature(column=name, table=name) for name in names})
+    router = Router(layout, all_ranks(layout, 0), device)
     drawn, points = np.random.default_rng(0), []
     for batch in ROUTED_BATCHES:
         lengths = np.full(batch, 2, dtype=np.int32)

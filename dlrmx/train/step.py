@@ -15,9 +15,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from dlrmx.data.batches import Batch
 from dlrmx.errors import DlrmxError
+from dlrmx.parallel.carrier import Order
 from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
-from dlrmx.parallel.exchange import Boundary, Counts, Order
+from dlrmx.parallel.exchange import Boundary, Requests
 from dlrmx.parallel.replicated import Near
 from dlrmx.parallel.routing import Routed
 from dlrmx.parallel.wire import Wire
@@ -51,10 +52,15 @@ class Forward:
     logits: torch.Tensor  # (B,)
     labels: torch.Tensor  # (B,)
     routed: Routed
-    counts: Counts
+    requests: Requests
     pooled: tuple[torch.Tensor, ...]
     boundary: Boundary
     nears: tuple[Near, ...]
+
+    @property
+    def order(self) -> Order:
+        """What rank 0 wants done after this step."""
+        return self.requests.came.counts.order
 
 
 class NonFinite(DlrmxError):
@@ -71,13 +77,13 @@ def forward(parts: Parts, rows: Slice, *, step: int, order: Order = Order.GO_ON)
     size, bags = len(batch.labels), list(batch.bags.values())
     routed = exchange.route(bags, size)
     counts = exchange.counts(routed, step=step, batch=rows.rows_of_global, order=order).wait()
-    received = exchange.ids(routed, counts).wait()
-    pooled = exchange.look_up(received, counts)
-    boundary = exchange.vectors(pooled, routed, counts).wait()
+    requests = exchange.arrive(exchange.ids(routed, counts).wait(), counts)
+    pooled = exchange.look_up(requests)
+    boundary = exchange.vectors(pooled, routed, requests).wait()
     nears = parts.embeddings.replicated.look_up(bags, size)
     labels = torch.from_numpy(batch.labels).to(parts.device, non_blocking=True)
     logits = _run_model(parts, batch, parts.embeddings.features(boundary, nears, bags, size))
-    return Forward(logits, labels, routed, counts, pooled, boundary, nears)
+    return Forward(logits, labels, routed, requests, pooled, boundary, nears)
 
 
 def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, order: Order = Order.GO_ON) -> Forward:
@@ -94,7 +100,7 @@ def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, order: Orde
     loss.backward()
 
     bad = _first_non_finite(_suspects(parts, done, loss))
-    gradients, flagged = exchange.gradients(done.boundary, done.routed, done.counts, float(bad is not None)).wait()
+    gradients, flagged = exchange.gradients(done.boundary, done.routed, done.requests, float(bad is not None)).wait()
     replicated.collect(done.nears, parts.dense.extra)
     parts.dense.sum(parts.wire, step=step)
     if not flagged:  # finite numbers everywhere, whose sum may still overflow

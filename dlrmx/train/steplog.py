@@ -3,10 +3,12 @@
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from dlrmx.parallel.wire import TRAINING, Kind, Link
 from dlrmx.recipe.schema import Recipe
 from dlrmx.runs.records import append_record
 from dlrmx.train.evaluate import score_metrics
@@ -22,25 +24,26 @@ class StepLog:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._scores: list[torch.Tensor] = []
-        self._sent: Counter[str] = Counter()
+        self._sent: Counter[tuple[Kind, Link]] = Counter()
         self._began = time.monotonic()
         self._paused = 0.0
 
     def add(self, done: Forward) -> None:
         """Remember one step's predictions and traffic."""
-        self._sent.update(self._session.parts.wire.take_bytes())
+        self._sent.update(self._session.parts.wire.take_traffic())
         self._scores.append(torch.stack([done.logits.detach(), done.labels], dim=1))
 
     def skip(self, seconds: float) -> None:
         """Leave time that was not training (evaluation, saving) and its traffic out of the next record."""
         self._paused += seconds
-        self._session.parts.wire.take_bytes()
+        self._session.parts.wire.take_traffic()
 
     def write(self, position: Position) -> None:
         """Write the record of the steps up to `position`. Collective."""
         wire, task, steps = self._session.parts.wire, self._session.task, len(self._scores)
         seconds = time.monotonic() - self._began - self._paused
-        sent = {kind: count // steps for kind, count in self._sent.items()}
+        sent = _by_kind(self._sent, ("up", "out"), steps)
+        sent_out = _by_kind(self._sent, ("out",), steps)
         scores = wire.gather(torch.cat(self._scores))
         memory = wire.agree(rss_bytes())
         self._scores, self._sent, self._began, self._paused = [], Counter(), time.monotonic(), 0.0
@@ -60,8 +63,14 @@ class StepLog:
             samples_per_s=metrics.rows / seconds,
             step_ms=1000 * seconds / steps,
             bytes=sent,
+            bytes_out=sent_out,
             rss_bytes=memory,
         )
+
+
+def _by_kind(sent: Counter[tuple[Kind, Link]], links: Sequence[Link], steps: int) -> dict[str, int]:
+    """Bytes a step by kind, over some links."""
+    return {kind: sum(sent[kind, link] for link in links) // steps for kind in TRAINING}
 
 
 def _rates(recipe: Recipe, step: int) -> dict[str, float]:

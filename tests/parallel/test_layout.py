@@ -20,13 +20,13 @@ def test_rectangles_lie_one_under_the_other() -> None:
     features = {name: feature for name, feature in make_recipe().features.items() if name in "ab"}
     features = {name: feature.model_copy(update={"table": name}) for name, feature in features.items()}
     layout = make_layout(two_tables(4), features)
-    assert layout.fused == ((4, "fp32", "hbm"),)
+    assert layout.fused == ((4, "fp32", "hbm", "flat"),)
     # a is cut at 0, 2, 5, 7, 10; b at 0, 0, 1, 2, 3: rank 0 holds none of it.
     assert [layout.fused_rows(rank, 0) for rank in range(4)] == [2, 4, 3, 4]
     a, b = layout.slots
     assert a.bases == (0, 0, 0, 0)
     assert b.bases == (0, 3, 2, 3)
-    assert [layout.served(rank) for rank in range(4)] == [(0,), (0, 1), (0, 1), (0, 1)]
+    assert [layout.holders(slot) for slot in (0, 1)] == [[0, 1, 2, 3], [1, 2, 3]]
 
 
 def test_slots_are_ordered_by_fused_table_and_keep_every_column() -> None:

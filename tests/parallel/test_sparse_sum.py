@@ -9,7 +9,7 @@ import torch
 from dlrmx.parallel.sparse_sum import FEWEST, SparseSum
 from dlrmx.parallel.wire import Wire
 from dlrmx.recipe.schema import Threshold
-from ranks import run_ranks
+from ranks import run_ranks, sent_bytes
 
 SIZES = (10, 700, 5000)  # the first is below FEWEST
 STEPS, EVERY = 7, 3
@@ -39,9 +39,9 @@ def run(sparsity: float, every: int) -> Seen:
     sums, sent, traffic = [], [], []
     for step in range(STEPS):
         total = gradient(wire.rank, step)
-        wire.take_bytes()
+        sent_bytes(wire)
         summing.sum(total, step=step)
-        traffic.append(wire.take_bytes()["dense"])
+        traffic.append(sent_bytes(wire)["dense"])
         sums.append(total)
         sent.append(summing.sent)
     return Seen(sums, summing.residual, summing.tau, sent, traffic)

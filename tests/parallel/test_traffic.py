@@ -14,7 +14,7 @@ from dlrmx.plan.shards import Plan, Strip, TablePlan
 from dlrmx.recipe.schema import Recipe
 from dlrmx.train.build import build_parts
 from dlrmx.train.step import Slice, train_step
-from ranks import run_ranks
+from ranks import run_ranks, sent_bytes
 
 NUM_TABLES, DIM, LOCAL_BATCH = 8, 16, 512
 
@@ -67,9 +67,9 @@ def sent(kind: str, length: int) -> dict[str, int]:
     wire, recipe = Wire(), one_hot_recipe(1000, DIM)
     parts = build(recipe, kind, wire)
     batch = one_hot_batch(recipe, LOCAL_BATCH, [wire.rank], length=length)
-    wire.take_bytes()
+    sent_bytes(wire)
     train_step(parts, Slice(batch, LOCAL_BATCH * wire.world, ""), step=0, rate=1.0)
-    return wire.take_bytes()
+    return sent_bytes(wire)
 
 
 def test_one_hot_traffic_does_not_grow_with_the_number_of_ranks() -> None:

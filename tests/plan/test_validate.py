@@ -45,6 +45,26 @@ def test_tables_missing_and_unknown() -> None:
     ]
 
 
+def on_nodes(kind: str, first_rank: int, num_ranks: int, rows: int = 100) -> Plan:
+    """`a` over some of 12 ranks, on nodes of 8: the last has 4."""
+    strip = Strip(0, rows, 0, 16, first_rank, num_ranks)
+    table = TablePlan(rows, 16, "fp32", kind, "by_node", (strip,))  # type: ignore[arg-type]
+    return Plan(12, {"a": table, "b": GOOD.tables["b"]}, ranks_per_node=8)
+
+
+def test_table_row_wise_stays_in_a_node_and_the_last_node_may_be_smaller() -> None:
+    for first_rank, num_ranks in ((0, 8), (8, 4), (2, 3)):
+        assert texts(on_nodes("table_row_wise", first_rank, num_ranks), world=12) == []
+    wrong = texts(on_nodes("table_row_wise", 4, 8), world=12)
+    assert any("ranks 4 to 11 is not on one node of 8 ranks, as table_row_wise is" in text for text in wrong)
+    assert texts(on_nodes("row_wise", 4, 8), world=12) == []
+
+
+def test_rows_of_a_node_are_numbered_in_32_bits() -> None:
+    wrong = texts(on_nodes("row_wise", 0, 12, rows=2**32), world=12)
+    assert any("rows on a node: route by_node takes at most 2,147,483,647" in text for text in wrong)
+
+
 @pytest.mark.parametrize(
     ("plan", "part"),
     [

@@ -21,7 +21,7 @@ from dlrmx.train.schedule import rate_factor
 from dlrmx.train.stream import Position, Stream
 from ranks import run_ranks
 from reference import Reference
-from sharding_cases import KINDS, assert_near, make_plan
+from sharding_cases import KINDS, RANKS_PER_NODE, assert_near, make_plan
 from training import ROWS, differing, make_recipe, run_session, tensors_of
 
 SETTINGS = (("rowwise_adagrad", "adamw"), ("adagrad", "adagrad"), ("sgd", "sgd"))
@@ -36,13 +36,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def broken_and_unbroken(root: Path, data: Path) -> dict[tuple[str, str], tuple[Path, Path, Path]]:
-    """Per setting: the checkpoint of 10 steps, of 10 + 10 and of 20."""
-    wire, found = Wire(), {}
+    """Per setting: the checkpoint of 10 steps, of 10 + 10 and of 20; on 2 x 2 ranks with sums added in the nodes."""
+    wire, found = Wire(RANKS_PER_NODE), {}
+    kind = "mix_by_node" if wire.world == 2 * RANKS_PER_NODE else "mix"
     for sparse, dense in SETTINGS:
         half, whole = (make_recipe(steps, sparse=sparse, dense=dense) for steps in (10, 20))
-        middle = run_session(wire, root, data, half)
-        resumed = run_session(wire, root, data, whole, checkpoint=middle)
-        found[sparse, dense] = (middle, resumed, run_session(wire, root, data, whole))
+        middle = run_session(wire, root, data, half, kind=kind)
+        resumed = run_session(wire, root, data, whole, kind=kind, checkpoint=middle)
+        found[sparse, dense] = (middle, resumed, run_session(wire, root, data, whole, kind=kind))
     return found
 
 
@@ -62,10 +63,16 @@ def test_ten_steps_and_ten_more_equal_twenty_in_every_bit(runs: Any, world: int,
     assert differing(resumed, unbroken) == []
 
 
-def loaded_elsewhere(root: Path, data: Path, checkpoints: dict[Any, Path]) -> dict[Any, tuple[Path, Path]]:
+ONLY_LOADED = ("bands", "grid_by_node")
+
+
+def loaded_elsewhere(root: Path, data: Path, checkpoints: dict[Any, Path]) -> dict[Any, tuple[Path, ...]]:
     """Per setting and plan: the checkpoint saved again as soon as it was loaded, and ten steps on."""
-    wire, found = Wire(), {}
+    wire, found = Wire(RANKS_PER_NODE), {}
     for (sparse, dense), checkpoint in checkpoints.items():
+        for kind in ONLY_LOADED:
+            again = make_recipe(10, sparse=sparse, dense=dense)
+            found[(sparse, dense), kind] = (save_again(wire, root, data, again, kind, checkpoint),)
         for kind in KINDS:
             again = make_recipe(10, sparse=sparse, dense=dense)
             on = make_recipe(20, sparse=sparse, dense=dense)
@@ -117,7 +124,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory, data: Path, middles: Any
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *ONLY_LOADED])
 @pytest.mark.parametrize("setting", MOVED, ids=str)
 @pytest.mark.parametrize("world", [1, 3])
 def test_another_world_and_plan_load_the_same_bits(

@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
 from dlrmx.data.batches import Batch
-from dlrmx.parallel.exchange import Order
+from dlrmx.parallel.carrier import Order
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import Plan, TablePlan
 from dlrmx.recipe.schema import Recipe
@@ -170,7 +170,7 @@ def ordered(wire: Wire) -> list[int]:
     parts, heard = build(wire, make_recipe()), []
     for speaker in (0, 1):
         order = Order.STOP if wire.rank == speaker else Order.GO_ON
-        heard.append(int(forward(parts, my_slice(wire, 0), step=0, order=order).counts.order))
+        heard.append(int(forward(parts, my_slice(wire, 0), step=0, order=order).order))
     return heard
 
 

@@ -1,0 +1,217 @@
+"""Carries counts, ids, vectors and gradients over one hop of the exchange.
+
+What travels back is the gradient of the SUM of the losses; 1/G (G rows of the global batch) is applied in fp32
+after it arrived. Each message of gradients ends in one number: 0, or not 0 where the sender saw a non-finite value,
+so that no rank updates a table when any rank must stop.
+
+Legend: B samples of this rank, S slots and M members of the hop, D width of a fused table.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import torch
+
+from dlrmx.parallel.hops import Hop
+from dlrmx.parallel.packing import Packing
+from dlrmx.parallel.routing import Received, Routed
+from dlrmx.parallel.wire import Pending, Wire
+
+
+class Order(IntEnum):
+    """What rank 0 tells all ranks to do when the step that it opens is finished."""
+
+    GO_ON = 0
+    SAVE = 1
+    STOP = 2
+
+
+@dataclass(frozen=True)
+class Header:
+    """What every rank tells every other before a step: they must agree on all but `order`."""
+
+    sequence: int  # counts exchanges: a rank that is one ahead is found at once
+    step: int
+    batch: int  # G, rows of the global batch
+    order: int  # rank 0's word to all
+
+    def numbers(self) -> list[int]:
+        return [self.sequence, self.step, self.batch, self.order]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much every member sends to this one, and what the first member wants done after this step."""
+
+    header: Header  # this rank's own
+    bags: torch.Tensor  # (M, S) touched bags that come from each member; 0 for slots not served here
+    lookups: torch.Tensor  # (M, S) ids
+    order: Order
+
+
+class Carrier:
+    """One hop's exchange among its members."""
+
+    def __init__(self, hop: Hop, weighted: Sequence[bool], wire: Wire, device: torch.device) -> None:
+        """weighted: whether each slot of the hop has weights."""
+        self.hop, self.packing = hop, Packing(hop)
+        self._wire, self._device = wire, device
+        self._served = [torch.tensor(served, dtype=torch.int64) for served in hop.served]
+        self._weighted = np.array(weighted, dtype=bool)
+
+    def counts(self, routed: Routed, header: Header) -> "PendingCounts":
+        """Start telling every member how much it gets."""
+        bags, lookups = routed.bags, routed.lookups
+        head = torch.tensor(header.numbers(), dtype=torch.int32)
+        parts = [
+            part.to(torch.int32)
+            for member, served in enumerate(self._served)
+            for part in (head, bags[member, served], lookups[member, served])
+        ]
+        sizes = [len(head) + 2 * len(served) for served in self._served]
+        mine = [sizes[self._wire.rank]] * self._wire.world
+        return PendingCounts(
+            self._wire.all_to_all("counts", torch.cat(parts).to(self._device), sizes, mine),
+            header,
+            self._served[self._wire.rank],
+            len(self.hop.slots),
+        )
+
+    def ids(self, routed: Routed, counts: Counts) -> "PendingIds":
+        """Start sending ids, with the lengths of slots that have a bag of several; weights go in a second message."""
+        sent_bags, sent_ids = routed.bags.numpy(), routed.lookups.numpy()
+        told = sent_bags != sent_ids  # a slot whose bags all hold one id needs no lengths
+        in_bags, in_ids = counts.bags.numpy(), counts.lookups.numpy()
+        lengths_in = np.where(in_bags != in_ids, in_bags, 0).sum(axis=1)
+        lengths_out = np.where(told, sent_bags, 0).sum(axis=1)
+        keep = torch.from_numpy(np.repeat(told.ravel(), sent_bags.ravel())).to(self._device)
+        lengths = routed.lengths[keep].split(lengths_out.tolist())
+        ids = routed.ids.split(sent_ids.sum(axis=1).tolist())
+        message = torch.cat([part for pair in zip(lengths, ids, strict=True) for part in pair])
+        out_counts = (lengths_out + sent_ids.sum(axis=1)).tolist()
+        pending = self._wire.all_to_all("ids", message, out_counts, (lengths_in + in_ids.sum(axis=1)).tolist())
+        weights = None
+        if self._weighted.any():
+            out_weights = sent_ids[:, self._weighted].sum(axis=1).tolist()
+            in_weights = in_ids[:, self._weighted].sum(axis=1).tolist()
+            weights = self._wire.all_to_all("ids", routed.weights, out_weights, in_weights)
+        return PendingIds(pending, weights, in_bags, in_ids, self._weighted)
+
+    def vectors(self, sums: Sequence[torch.Tensor], routed: Routed, counts: Counts) -> "PendingVectors":
+        """Start sending (bags, D) sums per fused table back to where their bags came from."""
+        message = self.packing.join([tensor.detach() for tensor in sums], counts.bags)
+        pending = self._wire.all_to_all(
+            "vectors", message, self.packing.sizes(counts.bags), self.packing.sizes(routed.bags)
+        )
+        return PendingVectors(pending, self.packing, routed)
+
+    def gradients(
+        self, leaves: Sequence[torch.Tensor], routed: Routed, counts: Counts, flag: float
+    ) -> "PendingGradients":
+        """Start sending the gradients of the leaves that vectors were added into, (leaf_rows, D) per fused table.
+
+        `flag` is not 0 where this rank saw a non-finite value.
+        """
+        rows = self.packing.positions(routed.positions, routed.bags, routed.leaf_rows)
+        grads = [leaf.index_select(0, row) for leaf, row in zip(leaves, rows, strict=True)]
+        last = torch.full((1,), flag, device=self._device)
+        out_counts = [size + 1 for size in self.packing.sizes(routed.bags)]
+        in_counts = [size + 1 for size in self.packing.sizes(counts.bags)]
+        message = self.packing.join(grads, routed.bags, last)
+        pending = self._wire.all_to_all("gradients", message, out_counts, in_counts)
+        return PendingGradients(pending, in_counts, self.packing, counts)
+
+
+@dataclass(frozen=True)
+class PendingCounts:
+    """The counts under way."""
+
+    pending: Pending
+    header: Header
+    served: torch.Tensor
+    num_slots: int
+
+    def wait(self) -> Counts:
+        """Check that all members are at the same step of the same batch, and unpack."""
+        rows = self.pending.wait().cpu().view(-1, len(self.header.numbers()) + 2 * len(self.served)).to(torch.int64)
+        head, numbers = rows[:, :4], rows[:, 4:]
+        expected = torch.tensor(self.header.numbers()[:3])
+        assert bool((head[:, :3] == expected).all()), f"ranks are at different steps: {head.tolist()}"
+        bags = torch.zeros(len(rows), self.num_slots, dtype=torch.int64)
+        lookups = torch.zeros_like(bags)
+        bags[:, self.served] = numbers[:, : len(self.served)]
+        lookups[:, self.served] = numbers[:, len(self.served) :]
+        return Counts(self.header, bags, lookups, Order(int(head[0, 3])))
+
+
+@dataclass(frozen=True)
+class PendingIds:
+    """Ids, lengths and weights under way."""
+
+    pending: Pending
+    pending_weights: Pending | None
+    bags: np.ndarray  # (M, S)
+    lookups: np.ndarray  # (M, S)
+    weighted: np.ndarray  # (S,)
+
+    def wait(self) -> Received:
+        """Unpack: lengths that were left out are ones, and so are the weights of slots without any."""
+        message = self.pending.wait()
+        told = self.bags != self.lookups
+        num_lengths = np.where(told, self.bags, 0).sum(axis=1)
+        parts = message.split(np.stack([num_lengths, self.lookups.sum(axis=1)], axis=1).ravel().tolist())
+        ids = torch.cat(parts[1::2])
+        lengths = torch.ones(int(self.bags.sum()), dtype=torch.int32, device=ids.device)
+        if told.any():
+            lengths[_mask(told, self.bags, ids.device)] = torch.cat(parts[0::2])
+        weights = None
+        if self.pending_weights is not None:
+            weights = torch.ones(len(ids), device=ids.device)
+            weighted = np.broadcast_to(self.weighted, self.lookups.shape)
+            weights[_mask(weighted, self.lookups, ids.device)] = self.pending_weights.wait()
+        return Received(ids, lengths, weights)
+
+
+@dataclass(frozen=True)
+class PendingVectors:
+    """Vectors under way to where their bags came from."""
+
+    pending: Pending
+    packing: Packing
+    routed: Routed
+
+    def wait(self) -> list[torch.Tensor]:
+        """Add the vectors of all members into each bag, in member order: (leaf_rows, D) per fused table.
+
+        Untouched bags are zero.
+        """
+        packing, routed = self.packing, self.routed
+        positions = packing.positions(routed.positions, routed.bags, routed.leaf_rows)
+        separated = packing.separate(self.pending.wait(), routed.bags)
+        return [
+            vectors.new_zeros(count, vectors.shape[1]).index_add_(0, rows, vectors)
+            for vectors, rows, count in zip(separated, positions, routed.leaf_rows, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class PendingGradients:
+    """Gradients under way to the members that the bags were sent to."""
+
+    pending: Pending
+    sizes: Sequence[int]
+    packing: Packing
+    counts: Counts
+
+    def wait(self) -> tuple[list[torch.Tensor], list[int]]:
+        """Per fused table the (bags, D) gradients of the loss sum, and the members that raised the flag."""
+        parts = self.pending.wait().split(list(self.sizes))
+        flagged = [member for member, part in enumerate(parts) if float(part[-1]) != 0.0]
+        body = torch.cat([part[:-1] for part in parts])
+        return self.packing.separate(body, self.counts.bags), flagged
+
+
+def _mask(which: np.ndarray, counts: np.ndarray, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.repeat(which.ravel(), counts.ravel())).to(device)
