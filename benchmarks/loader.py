@@ -134,23 +134,23 @@ def _train(rank: int, store: str, data: Path, rows: int, rounds: int) -> None:
     parts.embeddings.initialise(0)
     stream = Stream(Split(data, "train"), made, order_seed=0, rank=rank, world=WORLD)
     one = stream.slice_at(Position())
-    step = 0
+    position = Position()
 
     def steps(slices: Iterator[Slice]) -> tuple[float, float]:
         """Wall and processor time of a turn in seconds, the slower rank's."""
-        nonlocal step
+        nonlocal position
         dist.barrier()
         began, cpu = time.perf_counter(), time.process_time()
         for _ in range(TURN):
-            train_step(parts, next(slices), step=step, rate=1.0)
-            step += 1
+            train_step(parts, next(slices), step=position.step, rate=1.0)
+            position = stream.after(position)
         spent = (time.perf_counter() - began, time.process_time() - cpu)
         wall, processor = (parts.wire.agree(int(1e9 * seconds)) / 1e9 for seconds in spent)
         return wall, processor
 
     def read() -> tuple[float, float]:
         """The thread begins with the turn, so that no batch was read outside of it; its last ones are for nobody."""
-        with Ahead(stream.slices(Position(step, 0, step * made.train.batch))) as slices:
+        with Ahead(stream.slices(position)) as slices:
             return steps(slices)
 
     sides = [(read(), steps(repeat(one))) for _ in range(rounds + 2)][2:]
