@@ -43,6 +43,7 @@ plan/: which rank holds which rectangle of which table. Pure arithmetic.
     plan/choose.py            a form for each table, at a price for memory
     plan/arrange.py           from forms to a plan: cut, deal out, place
     plan/place.py             things on bins: greedy, largest differencing, local search
+    plan/even.py              exchanges things so that each stretch of a step is even
     plan/refine.py            splits tables of the most loaded ranks where that evens the load
     plan/cost.py              predicts a plan: memory, time, traffic
     plan/memory.py            bytes of tables, of the dense part, of batches read ahead

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlrmx.plan.choose import leanest
+from dlrmx.plan.even import even_out
 from dlrmx.plan.forms import Form, node_ranks
 from dlrmx.plan.options import Options
 from dlrmx.plan.pieces import (
@@ -17,13 +18,15 @@ from dlrmx.plan.pieces import (
     all_reduce_seconds,
     replicas,
 )
-from dlrmx.plan.place import GOOD, Bins, Method, NoRoom, Things, greedy, largest_bytes_first
+from dlrmx.plan.place import GOOD, Bins, Method, NoRoom, Things, greedy, improve, largest_bytes_first
 from dlrmx.plan.refine import State, refine
 from dlrmx.plan.shards import Kind, Plan, Strip, TablePlan
 from dlrmx.plan.spread import Strips, make_strips, on_ranks, strip_costs
 from dlrmx.plan.workload import Floats, Ints
 
-ROUNDS = 4  # of refining and placing anew, at the most
+# The columns of each stretch of a step that tables take part in.
+STRETCHES = ([Column.UPDATE, Column.IDS], [Column.LOOKUP, Column.VECTORS], [Column.GRADIENTS])
+ROUNDS = 8  # of refining and placing anew, at the most
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class Arranged:
     first_rank: Ints  # (S,)
     ranks: Bins
 
+    @property
+    def load_s(self) -> float:
+        """Seconds that tables cost the most loaded rank."""
+        return float(self.ranks.seconds.max())
+
 
 def arrange(options: Options, form: Ints, method: Method) -> Arranged | Overflow:
     """These forms, placed by `method`; or what does not fit."""
@@ -88,12 +96,48 @@ def refined(arranged: Arranged, method: Method) -> Arranged:
         )
         if not refine(options, state, good_s=GOOD * float(best.ranks.seconds.mean())):
             break
-        tried = [_at(options, state), arrange(options, state.form, method)]
-        better = min((one for one in tried if isinstance(one, Arranged)), key=_highest, default=best)
-        if _highest(better) >= _highest(best):
+        tried = (_at(options, state), arrange(options, state.form, method))
+        fitting = [_polished(one) for one in tried if isinstance(one, Arranged)]
+        better = min(fitting, key=lambda one: one.load_s, default=best)
+        if better.load_s >= best.load_s:
             break
         best = better
     return best
+
+
+def _polished(arranged: Arranged) -> Arranged:
+    """Things of one rank exchanged, once those of several have moved."""
+    alone = np.flatnonzero(arranged.cut.strips.ranks == 1)
+    if not len(alone) or len(arranged.ranks) == 1:
+        return arranged
+    things, where = _things(arranged.cut, alone), arranged.first_rank[alone]
+    bins = arranged.ranks.without(things, where)
+    where = improve(things, bins, where, good_s=GOOD * float(arranged.ranks.seconds.mean()))
+    first_rank = arranged.first_rank.copy()
+    first_rank[alone] = where
+    return Arranged(arranged.cut, first_rank, bins.after(things, where))
+
+
+def evened(arranged: Arranged) -> Arranged:
+    """The same forms, with things of one rank exchanged so that each stretch of a step is even."""
+    cut = arranged.cut
+    alone, world = np.flatnonzero(cut.strips.ranks == 1), len(arranged.ranks)
+    if world == 1 or not len(alone):
+        return arranged
+    shared = np.flatnonzero(cut.strips.ranks > 1)
+    costs = cut.costs[shared]
+    base = on_ranks(cut.strips.only(shared), arranged.first_rank[shared], costs, costs, world)
+    things = _things(cut, alone)
+    where = arranged.first_rank[alone]
+    bins = arranged.ranks.without(things, where)
+    first_rank = arranged.first_rank.copy()
+    first_rank[alone] = even_out(things, _by_stretch(cut.costs[alone]), bins, _by_stretch(base), where)
+    return Arranged(cut, first_rank, bins.after(things, first_rank[alone]))
+
+
+def _by_stretch(costs: Floats) -> Floats:
+    """Seconds between two exchanges. (P, C) -> (P, S)"""
+    return np.stack([costs[:, stretch].sum(axis=1) for stretch in STRETCHES], axis=1)
 
 
 def _at(options: Options, state: State) -> Arranged | None:
@@ -111,10 +155,6 @@ def _first_ranks(arranged: Arranged) -> Ints:
     found = np.zeros(len(arranged.cut.form), dtype=np.int64)
     found[arranged.cut.strips.table] = arranged.first_rank
     return found
-
-
-def _highest(arranged: Arranged) -> float:
-    return float(arranged.ranks.seconds.max())
 
 
 def cut_tables(options: Options, form: Ints) -> Cut:
@@ -158,12 +198,15 @@ def cut_tables(options: Options, form: Ints) -> Cut:
 
 def _placed(cut: Cut, chosen: Ints, bins: Bins, method: Method) -> Ints | Overflow:
     """Where these strips go among the bins."""
-    costs = cut.costs[chosen]
-    things = Things(costs[:, STAGES].sum(axis=1), costs[:, DEVICE_BYTES].sum(axis=1), costs[:, HOST_BYTES].sum(axis=1))
-    where = method(things, bins)
+    where = method(_things(cut, chosen), bins)
     if isinstance(where, NoRoom):
         return _overflow(cut, int(chosen[where.thing]), where.free_bytes, where.free_host_bytes)
     return where
+
+
+def _things(cut: Cut, chosen: Ints) -> Things:
+    costs = cut.costs[chosen]
+    return Things(costs[:, STAGES].sum(axis=1), costs[:, DEVICE_BYTES].sum(axis=1), costs[:, HOST_BYTES].sum(axis=1))
 
 
 def _groups(ranks: Bins, group: int) -> Bins:

@@ -42,17 +42,21 @@ class Bins:
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def after(self, things: Things, where: Ints) -> "Bins":
+    def after(self, things: Things, where: Ints, *, sign: float = 1.0) -> "Bins":
         """These bins once things lie in them."""
 
         def sums(value: Floats) -> Floats:
-            return np.bincount(where, value, minlength=len(self)).astype(float)
+            return np.bincount(where, sign * value, minlength=len(self)).astype(float)
 
         return Bins(
             self.seconds + sums(things.seconds),
             self.device_bytes - sums(things.device_bytes),
             self.host_bytes - sums(things.host_bytes),
         )
+
+    def without(self, things: Things, where: Ints) -> "Bins":
+        """These bins as if things that lie in them did not."""
+        return self.after(things, where, sign=-1.0)
 
     def hold(self) -> bool:
         """Whether nothing is over full, but for rounding."""

@@ -1,9 +1,8 @@
 """Decides how each table is cut and where it lies: enumerate, cost, place, choose."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from dlrmx.plan.arrange import Arranged, Overflow, arrange, plan_of, refined, what_lacks
+from dlrmx.plan.arrange import Arranged, Overflow, arrange, evened, plan_of, refined, what_lacks
 from dlrmx.plan.choose import cheapest, choices
 from dlrmx.plan.cost import predict
 from dlrmx.plan.facts import Facts
@@ -11,6 +10,7 @@ from dlrmx.plan.impossible import explain
 from dlrmx.plan.options import Ask, Options, enumerate_options
 from dlrmx.plan.pieces import OURS, Style
 from dlrmx.plan.place import differencing, greedy, improved, largest_bytes_first
+from dlrmx.plan.prediction import Prediction
 from dlrmx.plan.shards import Plan
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.validate import plan_problems
@@ -19,16 +19,9 @@ from dlrmx.recipe.schema import Recipe
 METHODS = (improved(differencing), improved(greedy))
 PLAIN = (greedy, largest_bytes_first)
 ROUNDED = 16  # bytes: each part of a prediction is rounded up
+FINALISTS = 3  # of the arrangements, by load: their steps are predicted
+MANY = 100_000  # tables x ranks: one finalist will do, they differ little then
 CLOSE = 1.003  # of a bound: no need to look for less
-
-
-@dataclass(frozen=True)
-class Rated:
-    """A plan, its step, and the seconds that tables cost its most loaded rank."""
-
-    plan: Plan
-    step_s: float
-    load_s: float
 
 
 def make_plan(recipe: Recipe, topology: Topology, facts: Facts | None = None, *, style: Style = OURS) -> Plan:
@@ -47,8 +40,13 @@ def make_plan(recipe: Recipe, topology: Topology, facts: Facts | None = None, *,
 def search(ask: Ask) -> Plan | Overflow:
     """The plan whose step is predicted to be the shortest, or what does not fit in any."""
     for options in _ever_more_tiers(ask):
-        if plans := _best_of_forms(options):
-            return _checked(min(plans, key=lambda plan: plan.step_s).plan, ask)
+        if arranged := _arrangements(options):
+            many = len(ask.recipe.tables) * ask.topology.world > MANY
+            plans = [plan_of(evened(one)) for one in arranged[: 1 if many else FINALISTS]]
+            predictions = [predict(plan, ask.recipe, ask.topology, ask.facts, style=ask.style) for plan in plans]
+            best = min(range(len(plans)), key=lambda index: predictions[index].step_s)
+            _check(plans[best], predictions[best], ask)
+            return plans[best]
     return first_that_fits(ask)
 
 
@@ -73,32 +71,26 @@ def _ever_more_tiers(ask: Ask) -> Iterator[Options]:
         yield enumerate_options(ask, host=True, bands=True)
 
 
-def _best_of_forms(options: Options) -> list[Rated]:
-    """Plans that fit: of each choice of forms, as long as one could still have a lower load than those found."""
-    found: list[Rated] = []
+def _arrangements(options: Options) -> list[Arranged]:
+    """Tables placed so that they fit, the lowest load first: in each choice of forms that could still lower it."""
+    found: list[Arranged] = []
     if (cheapest(options) < 0).any():
         return found
     for bound_s, form in choices(options):
-        if found and min(rated.load_s for rated in found) <= bound_s * CLOSE:
+        if found and min(one.load_s for one in found) <= bound_s * CLOSE:
             break
         for method in METHODS:
             arranged = arrange(options, form, method)
             if isinstance(arranged, Arranged):
-                found.append(_rated(plan_of(refined(arranged, method)), options.ask))
-    return found
+                found.append(refined(arranged, method))
+    return sorted(found, key=lambda one: one.load_s)
 
 
-def _rated(plan: Plan, ask: Ask) -> Rated:
-    prediction = predict(plan, ask.recipe, ask.topology, ask.facts, style=ask.style)
-    return Rated(plan, prediction.step_s, max(prediction.loads))
-
-
-def _checked(plan: Plan, ask: Ask) -> Plan:
-    """The plan, once it covers every table and fits: anything else is a bug of ours."""
+def _check(plan: Plan, prediction: Prediction, ask: Ask) -> None:
+    """A plan covers every table and fits: anything else is a bug of ours."""
     problems = plan_problems(plan, ask.recipe, ask.topology)
     assert not problems, problems
-    memory = predict(plan, ask.recipe, ask.topology, ask.facts, style=ask.style).memory
-    worst, worst_host = max(rank.total_bytes for rank in memory), max(rank.host_bytes for rank in memory)
+    worst = max(rank.total_bytes for rank in prediction.memory)
+    worst_host = max(rank.host_bytes for rank in prediction.memory)
     assert worst <= ask.usable_bytes + ROUNDED, f"{worst} bytes planned on a rank that has {ask.usable_bytes}"
     assert worst_host <= ask.usable_host_bytes + ROUNDED, (worst_host, ask.usable_host_bytes)
-    return plan

@@ -30,7 +30,10 @@ def test_without_constraints_all_but_column_slices_of_row_sums() -> None:
     assert kinds(options(sparse="sgd")) == usual | {"column_wise", "grid"}
     assert kinds(options(topology=processors(2, 1 << 30))) == {"data_parallel", "table_wise", "row_wise"}
     assert kinds(options(topology=processors(1, 1 << 30))) == {"table_wise"}
-    assert kinds(options(rows=3)) == {"data_parallel", "table_wise"}  # not every rank would get a row
+    assert kinds(options(rows=1)) == {"data_parallel", "table_wise"}
+    # Not every rank would get a row: over two ranks of a node at most.
+    assert {form.group for form in options(rows=3).forms if form.kind == "table_row_wise"} == {2}
+    assert "row_wise" not in kinds(options(rows=3))
 
 
 def test_constraints_narrow_it() -> None:
