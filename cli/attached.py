@@ -27,6 +27,7 @@ def train(loaded: "Loaded", name: str | None, *, detach: bool, json: bool) -> in
     start.check_interpreter(loaded)
     with open_view() as view:
         planned = start.prepare_and_plan(loaded, view)
+        name = name or start.next_unseen_name(loaded)
         run = create_run(start.root_of(loaded), loaded.recipe.name, name, fingerprint(loaded.recipe))
         code = _attend(run, start.job(loaded, run.name, planned=planned), loaded, view, detach=detach)
     return _tell(run, code, json=json)
@@ -73,6 +74,8 @@ def dry_run(loaded: "Loaded", run: str, *, resume: dict[str, int | None] | None 
         planned = start.plan(loaded, data) if data else None
     else:
         planned = start.plan_ahead(loaded)
+        for line in start.stray_variables(loaded):
+            say(line.replace("it is kept from the job", "unset it before you pipe this to sbatch"))
     return dry_run_text(start.job(loaded, run, planned=planned, resume=resume), loaded.profile)
 
 

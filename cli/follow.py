@@ -4,6 +4,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -106,7 +107,7 @@ def follow(
     """Show the run's attempts from `first` on until `over()`: True; or until `interrupted(n)`, n-th Ctrl-C: False."""
     tail = RunTail(run, first)
     shown, told = 0, 0
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, _kept_up(run):
         while True:
             last = over()  # asked before the files are read, so that the run's last words are shown
             for number, entry in tail.entries():
@@ -121,6 +122,17 @@ def follow(
                 if interrupted(told):
                     return False
             time.sleep(POLL_S)
+
+
+def _kept_up(run: "RunPaths") -> AbstractContextManager[None]:
+    """A copy of a run elsewhere grows meanwhile."""
+    from dlrmx.runs.claim import is_copy
+
+    if not is_copy(run):
+        return nullcontext()
+    from dlrmx.launch.mirror import mirrored
+
+    return mirrored(run)
 
 
 def watch_run(run: "RunPaths") -> None:
@@ -151,7 +163,7 @@ def follow_logs(run: "RunPaths", show: Callable[[str], Any]) -> None:
 
     tails: dict[Path, Tail] = {}
     first = max((attempt.number for attempt in run.attempts()), default=1)
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, _kept_up(run):
         while True:
             last = run_state(run).ended
             for file in log_files(run, first):

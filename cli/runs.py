@@ -97,8 +97,10 @@ def cancel(run: options.Run = None) -> None:
     from dlrmx.launch.submit import cancel as cancel_run
 
     paths = find(run)
-    cancel_run(paths)
-    say(f"{paths.name} saves and stops; follow it with: dlrmx watch {words_for(paths)}")
+    if cancel_run(paths) == "stops":
+        say(f"{paths.name} saves and stops; follow it with: dlrmx watch {words_for(paths)}")
+    else:
+        say(f"{paths.name} was waiting: its job is taken back")
 
 
 def find(run: str | None) -> "RunPaths":
@@ -107,9 +109,23 @@ def find(run: str | None) -> "RunPaths":
     from dlrmx.runs.registry import find_run
 
     root = _local_root()
-    if run is not None and RunPaths(root / run).run.is_file():
-        return RunPaths(root / run)
-    return find_run(run, root)
+    here = RunPaths(root / run) if run is not None else None
+    return _up_to_date(here if here is not None and here.run.is_file() else find_run(run, root))
+
+
+def _up_to_date(run: "RunPaths") -> "RunPaths":
+    """A copy of a run elsewhere, with what that has told since; as it was, where the cluster is out of reach."""
+    from dlrmx.errors import ClusterError
+    from dlrmx.runs.claim import is_copy
+
+    if is_copy(run):
+        from dlrmx.launch.mirror import refresh
+
+        try:
+            refresh(run)
+        except ClusterError as error:
+            say(f"{run.name} as it was last heard of: {error}")
+    return run
 
 
 def words_for(run: "RunPaths") -> str:

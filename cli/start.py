@@ -49,8 +49,10 @@ def _with_weights(loaded: "Loaded") -> "Loaded":
 
 
 def root_of(loaded: "Loaded") -> Path:
-    """Where runs and prepared data of this recipe go."""
-    return Path(loaded.profile.root)
+    """Where this machine finds the runs and prepared data of this recipe."""
+    from dlrmx.runs.registry import seen_root
+
+    return seen_root(loaded.profile)
 
 
 def prepare(loaded: "Loaded", view: View, *, trained_on: Path | None = None) -> Path:
@@ -133,6 +135,8 @@ def prepare_and_plan(loaded: "Loaded", view: View) -> "Plan | None":
     A cluster's job does both itself; None where its plan cannot be known before.
     """
     if loaded.profile.scheduler != "local":
+        for line in [*missing_files(loaded), *stray_variables(loaded)]:
+            view.note(line)
         return plan_ahead(loaded)
     _check_python(loaded)
     if prepared(loaded) is None:
@@ -141,6 +145,14 @@ def prepare_and_plan(loaded: "Loaded", view: View) -> "Plan | None":
     path = prepare(loaded, view)
     view.show({"event": "phase", "phase": "plan"})
     return plan(loaded, path)
+
+
+def stray_variables(loaded: "Loaded") -> list[str]:
+    """Variables of this shell that sbatch would take for the job's options, a note each."""
+    if loaded.profile.scheduler != "slurm":
+        return []
+    names = sorted(name for name in os.environ if name.startswith("SBATCH_"))
+    return [f"{name} is set in this shell: it is kept from the job, whose options are the profile's" for name in names]
 
 
 def plan_ahead(loaded: "Loaded") -> "Plan | None":
@@ -229,7 +241,14 @@ def next_name(loaded: "Loaded") -> str:
     """The name that the next run of this recipe would get."""
     from dlrmx.runs.claim import next_name as next_of
 
-    return next_of(root_of(loaded), loaded.recipe.name)
+    return next_unseen_name(loaded) or next_of(root_of(loaded), loaded.recipe.name)
+
+
+def next_unseen_name(loaded: "Loaded") -> str | None:
+    """A name by the clock, where this machine cannot see which numbers others' runs have; else None."""
+    from dlrmx.runs.registry import unseen
+
+    return f"{loaded.recipe.name}-{time.strftime('%y%m%d-%H%M%S')}" if unseen(loaded.profile) else None
 
 
 def load_for_checkpoint(path: Path) -> "Loaded":
@@ -258,18 +277,27 @@ def load_again(
     _refuse_evaluation(run)
     frozen = _frozen_recipe(run)
     before = read_frozen(frozen)
-    loaded = load_recipe(frozen, [*(overrides or []), _root_setting(run)], cluster=cluster, nodes=nodes)
+    loaded = load_recipe(frozen, overrides or [], cluster=cluster, nodes=nodes)
+    if loaded.profile.scheduler != "kubernetes":
+        loaded = load_recipe(frozen, [*(overrides or []), _root_setting(run)], cluster=cluster, nodes=nodes)
+    _refuse_elsewhere(run, loaded)
     _refuse_fixed(before, loaded.recipe)
     _refuse_live_or_done(run, before, loaded.recipe, from_step)
     return loaded
 
 
 def check_checkpoint(run: "RunPaths", from_step: int | None) -> None:
-    """Raises InputError where that of `from_step` (None: any) is not good. A run that never saved begins anew."""
+    """Raises InputError where that of `from_step` (None: any) is not good. A run that never saved begins anew.
+
+    Those of a run that this machine cannot see are checked by its job.
+    """
     from dlrmx.checkpoint.retain import newest_good
+    from dlrmx.runs.claim import is_copy
 
     from .checkpoints import say_passed_over
 
+    if is_copy(run):
+        return
     if from_step is not None:
         _check_step(run, from_step)
         return
@@ -292,6 +320,13 @@ def _frozen_recipe(run: "RunPaths") -> Path:
     raise InputError(
         f"run {run.name} never began: there is nothing to resume", hint="start it anew: dlrmx train RECIPE"
     )
+
+
+def _refuse_elsewhere(run: "RunPaths", loaded: "Loaded") -> None:
+    """A run goes on where its files are."""
+    if loaded.profile.scheduler == "kubernetes" and run.dir.parent != root_of(loaded):
+        what = f"run {run.name} is in {run.dir.parent}, and this cluster's runs are in {root_of(loaded)}"
+        raise InputError(what, hint="root_here says where this machine sees the cluster's root")
 
 
 def _refuse_fixed(before: "Recipe", after: "Recipe") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from torchx.specs import AppState
 
 from dlrmx.errors import ClusterError, DlrmxError, UnknownRun
-from dlrmx.runs.claim import hold, is_live, stop_run
+from dlrmx.runs.claim import hold, is_copy, is_live, stop_run
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.run_file import read_run, update_run
 
@@ -60,13 +60,17 @@ class RemoteJob:
     def stop(self) -> None:
         """Ask the job to save and stop; one that has not begun is cancelled. Raises ClusterError."""
         by = "dlrmx cancel"
-        if is_live(self.run):
+        if is_live(self.run) and not is_copy(self.run):
             stop_run(self.run, by=by)
         else:
             self.scheduler.cancel(self.app)
 
     def _settle(self, state: AppState, words: str) -> int:
         """Write down an end that nobody at the job could write down; the exit code."""
+        if is_copy(self.run):
+            from dlrmx.launch.mirror import refresh
+
+            refresh(self.run)
         fields = read_run(self.run)
         if fields["state"] in ("created", "running") and state != AppState.SUCCEEDED and not is_live(self.run):
             code = KILLED if state == AppState.CANCELLED else 1

@@ -7,8 +7,7 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from torchx.runner import Runner
 
@@ -18,9 +17,9 @@ from dlrmx.launch.job import JobSpec
 from dlrmx.launch.local import local_scheduler
 from dlrmx.launch.remote import RemoteJob, job_of
 from dlrmx.recipe.profiles import Profile
-from dlrmx.runs.claim import hold, is_live, stop_run
+from dlrmx.runs.claim import hold, is_copy, is_live, note_copy, stop_run
 from dlrmx.runs.layout import RunPaths
-from dlrmx.runs.registry import register
+from dlrmx.runs.registry import register, seen_root, unseen
 from dlrmx.runs.run_file import read_run, update_run
 
 KILL_PATIENCE_S = 5.0
@@ -76,8 +75,10 @@ def submit(spec: JobSpec, profile: Profile, *, attached: bool) -> LocalJob | Rem
     Raises UnknownRun where there is no such run, InputError where it is running already, ClusterError where the
     cluster cannot be reached or refuses.
     """
-    run = RunPaths(Path(spec.root) / spec.run)
+    run = RunPaths(seen_root(profile) / spec.run)
     read_run(run)
+    if unseen(profile):
+        note_copy(run, live=False)
     _refuse_queued(run)
     with hold(run):
         update_run(run, state="created", exit_code=None, reason="", job=None)
@@ -107,16 +108,17 @@ def dry_run_text(spec: JobSpec, profile: Profile) -> str:
         return str(_dry_run(runner, spec, profile, attached=False))
 
 
-def cancel(run: RunPaths) -> None:
+def cancel(run: RunPaths) -> Literal["stops", "taken back"]:
     """Ask a run to save and stop; a job that still waits for its nodes is taken back.
 
     Raises InputError where it does neither, ClusterError where the cluster cannot be reached.
     """
-    job = None if is_live(run) else attach(run)
+    job = None if is_live(run) and not is_copy(run) else attach(run)
     if job is not None and job.poll() is None:
         job.stop()
-    else:
-        stop_run(run, by=f"dlrmx cancel (pid {os.getpid()} on {socket.gethostname()})")
+        return "taken back"
+    stop_run(run, by=f"dlrmx cancel (pid {os.getpid()} on {socket.gethostname()})")
+    return "stops"
 
 
 def _refuse_queued(run: RunPaths) -> None:
@@ -152,12 +154,12 @@ def _scheduler(name: str, session_name: str, **settings: object) -> Any:
 
 def _dry_run(runner: Runner, spec: JobSpec, profile: Profile, attached: bool) -> Any:
     settings = {"attached": attached} if profile.scheduler == "local" else {}
-    return runner.dryrun(app_def(_stamped(spec), profile), profile.scheduler, settings)
+    return runner.dryrun(app_def(_stamped(spec, profile), profile), profile.scheduler, settings)
 
 
-def _stamped(spec: JobSpec) -> JobSpec:
+def _stamped(spec: JobSpec, profile: Profile) -> JobSpec:
     """Note which attempts came before a resume, so that a requeue of this job can tell its own from theirs."""
     if spec.resume is None or "after_attempt" in spec.resume:
         return spec
-    attempts = RunPaths(Path(spec.root) / spec.run).attempts()
+    attempts = RunPaths(seen_root(profile) / spec.run).attempts()
     return replace(spec, resume={**spec.resume, "after_attempt": attempts[-1].number if attempts else 0})

@@ -25,6 +25,11 @@ def registry_dir() -> Path:
     return Path(state) / "dlrmx" / "runs"
 
 
+def unseen(profile: Profile) -> bool:
+    """Whether only the pods of a profile see the runs' files."""
+    return isinstance(profile, KubernetesProfile) and profile.root_here is None
+
+
 def seen_root(profile: Profile) -> Path:
     """Where this machine finds the runs of a profile: its root; copies of them, where only the pods see that."""
     if not isinstance(profile, KubernetesProfile):
