@@ -164,7 +164,7 @@ def _drive(node: Node) -> End:
     if node.spec.dlrmx != __version__:
         hint = "profile.python names the interpreter of the nodes; `dlrmx resume` goes on under the present version"
         raise InputError(f"the job is of dlrmx {node.spec.dlrmx}, this is {__version__}", hint=hint)
-    outcomes = _outcomes_before(node)
+    outcomes = [outcome_of(attempt) for attempt in _begun(node.spec, node.run)]
     previous: AttemptPaths | None = None
     reason = ""
     while True:
@@ -184,16 +184,6 @@ def _drive(node: Node) -> End:
             return end
         outcomes.append(outcome_of(attempt))
         previous, reason = attempt, end.reason
-
-
-def _outcomes_before(node: Node) -> list[Outcome]:
-    """Of the attempts that earlier starts of this job made, since it last gave up: who starts it then, knows why."""
-    outcomes: list[Outcome] = []
-    for attempt in _begun(node.spec, node.run):
-        outcomes.append(outcome_of(attempt))
-        if read_events(attempt, "gave_up"):
-            outcomes.clear()
-    return outcomes
 
 
 def _decide(node: Node, outcomes: Sequence[Outcome]) -> Retry | GiveUp:
