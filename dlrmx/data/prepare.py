@@ -8,7 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -278,9 +278,10 @@ def check_prepared(target: Path) -> Manifest:
 def _remove_stale(folder: Path) -> None:
     """Remove what preparations that were killed left, long ago."""
     for partial in [*folder.glob(f"{PARTIAL}*"), *folder.glob(f"{WORK}*")]:
-        newest = max((path.stat().st_mtime for path in [partial, *partial.iterdir()]), default=0.0)
-        if time.time() - newest > STALE_SECONDS:
-            shutil.rmtree(partial, ignore_errors=True)
+        with suppress(FileNotFoundError):  # somebody works there
+            newest = max(path.stat().st_mtime for path in [partial, *partial.iterdir()])
+            if time.time() - newest > STALE_SECONDS:
+                shutil.rmtree(partial, ignore_errors=True)
 
 
 def _cannot_write(target: Path, error: OSError) -> InputError:

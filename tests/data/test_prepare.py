@@ -105,6 +105,14 @@ def test_what_a_killed_preparation_left_goes_after_a_day(tmp_path: Path) -> None
     assert {path.name for path in folder.parent.iterdir()} == {folder.name, new.name}
 
 
+def test_files_that_vanish_from_anothers_work_are_no_fault(tmp_path: Path) -> None:
+    busy = tmp_path / "prepared" / ".work-0123456789ab"
+    busy.mkdir(parents=True)
+    (busy / "rows").symlink_to(busy / "gone")  # as what is there when it is listed and gone when it is looked at
+    assert prepare(synthetic(), tmp_path).is_dir()
+    assert busy.is_dir()
+
+
 def _prepare_when_told(root: Path, start: Any, done: Any) -> None:
     def meet(what: str, rows: int, total: int | None) -> None:
         start.wait(60)
