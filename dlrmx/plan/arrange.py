@@ -273,7 +273,7 @@ def _first_lack(cut: Cut) -> Overflow | None:
         options.workload.names[table],
         kind,
         int(need[table]),
-        int(free + need[table]),
+        max(0, int(free + need[table])),
         "device" if device_lacks else "host",
     )
 

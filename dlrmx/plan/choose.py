@@ -5,7 +5,7 @@ fit: so the bytes go to the tables that gain most by them, as in a fractional kn
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -57,6 +57,13 @@ def choices(options: Options) -> list[tuple[float, Ints]]:
     least = leanest(options)
     found.setdefault(least.tobytes(), (np.inf, least))
     return sorted(found.values(), key=lambda pair: pair[0])
+
+
+def lean_choices(options: Options) -> Iterator[Ints]:
+    """The forms that are most likely to fit, (T,) each: of all that take little memory, and of ever smaller pieces."""
+    yield leanest(options)
+    for part in LARGEST_BYTES:
+        yield _affordable(options, _value(options, np.inf, part), FILLED[0])
 
 
 def leanest(options: Options) -> Ints:

@@ -30,6 +30,7 @@ from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Bools, Floats, Ints, Workload, read_workload
 from dlrmx.recipe.schema import Recipe
 
+BLOCK = 100_000  # pairs of table and form that are costed at once
 OWNER_SECONDS = [Column.OWNER_IDS, Column.OWNER_VECTORS]
 
 
@@ -103,9 +104,9 @@ def enumerate_options(ask: Ask, *, host: bool = False, bands: bool = False) -> O
     used = np.flatnonzero(allowed.any(axis=1))
     forms, allowed = [forms[index] for index in used], allowed[used]
     numbers = np.full((8, len(forms), len(recipe.tables)), np.inf)
-    for index, form in enumerate(forms):
-        may = np.flatnonzero(allowed[index])
-        numbers[:, index, may] = _form_costs(form, may, ask, workload)
+    for block in np.array_split(np.arange(len(forms)), -(-len(forms) * len(recipe.tables) // BLOCK)):
+        pairs = _Pairs(ask, workload, forms, *np.nonzero(allowed & np.isin(np.arange(len(forms)), block)[:, None]))
+        numbers[:, pairs.form, pairs.table] = pairs.numbers()
     total_s, largest_s, total_bytes, largest_bytes, total_host_bytes, largest_host_bytes, piece_s, piece_bytes = numbers
     return Options(
         ask=ask,
@@ -124,61 +125,81 @@ def enumerate_options(ask: Ask, *, host: bool = False, bands: bool = False) -> O
     )
 
 
-def _form_costs(form: Form, tables: Ints, ask: Ask, workload: Workload) -> Floats:
-    """The numbers of each table in this form, in the order of Options. (8, T)"""
-    world, optimizer = ask.topology.world, ask.recipe.optimizer.sparse.kind
-    if form.kind == "data_parallel":
-        found = replicas(workload, ask.topology, optimizer)[tables]
-        reduced = all_reduce_seconds(all_reduce_bytes(workload)[tables], ask.topology)
-        seconds = found[:, STAGES].sum(axis=1) + reduced
+@dataclass(frozen=True)
+class _Pairs:
+    """Tables, each in a form. Legend: P pairs."""
+
+    ask: Ask
+    workload: Workload
+    forms: list[Form]
+    form: Ints  # (P,)
+    table: Ints  # (P,)
+
+    def numbers(self) -> Floats:
+        """What each pair costs, in the order of Options. (8, P)"""
+        copied = np.array([form.kind == "data_parallel" for form in self.forms])[self.form]
+        found = np.zeros((8, len(self.form)))
+        found[:, copied] = self._replicas(self.table[copied])
+        cut = _Pairs(self.ask, self.workload, self.forms, self.form[~copied], self.table[~copied])
+        found[:, ~copied] = cut._cut()
+        return found
+
+    def _replicas(self, tables: Ints) -> Floats:
+        topology, optimizer = self.ask.topology, self.ask.recipe.optimizer.sparse.kind
+        found = replicas(self.workload, topology, optimizer)[tables]
+        seconds = found[:, STAGES].sum(axis=1)
+        seconds += all_reduce_seconds(all_reduce_bytes(self.workload)[tables], topology)
         device = found[:, DEVICE_BYTES].sum(axis=1)
+        world = topology.world
         return np.stack([seconds * world, seconds, device * world, device, *np.zeros((4, len(tables)))])
-    ranks = form.ranks(ask.topology)
-    rows, steps = workload.rows[tables], workload.dim[tables] // COLUMN_STEP
-    found = np.zeros((len(tables), len(Column)))
-    for share, tier, ratio in ((form.band, HBM, 0.0), (1 - form.band, form.tier, form.cache_ratio)):
-        if share:
-            found += costs(
-                _alike(form, tables, rows * share, tier, ratio, ask, workload),
-                workload,
-                ask.topology,
-                optimizer,
-                ask.style,
-            )
-    # The mean piece's costs, and how much the largest is larger than it.
-    pieces = ranks * form.slices
-    more = np.ceil(rows / ranks) * ranks / rows * np.ceil(steps / form.slices) * form.slices / steps
-    owner_s = found[:, OWNER_SECONDS].sum(axis=1) * pieces
-    owner_bytes = found[:, Column.OWNER_BYTES] * pieces
-    seconds, device = found[:, STAGES].sum(axis=1), found[:, DEVICE_BYTES].sum(axis=1)
-    host = found[:, HOST_BYTES].sum(axis=1)
-    return np.stack(
-        [
-            seconds * pieces + owner_s * world,
-            seconds * more + owner_s,
-            device * pieces + owner_bytes * world,
-            device * more + owner_bytes,
-            host * pieces,
-            host * more,
-            seconds * more,
-            device * more,
-        ]
-    )
 
+    def _of_form(self, attribute: str) -> Floats:
+        return np.array([getattr(form, attribute) for form in self.forms], dtype=float)[self.form]
 
-def _alike(form: Form, tables: Ints, rows: Floats, tier: int, ratio: float, ask: Ask, workload: Workload) -> Pieces:
-    """One piece of mean size for each table."""
-    ranks, node = form.ranks(ask.topology), min(form.ranks(ask.topology), node_ranks(ask.topology))
-    count = len(tables)
-    return Pieces(
-        tables,
-        rows / ranks,
-        workload.dim[tables] / form.slices,
-        np.full(count, tier),
-        np.full(count, ratio),
-        rows * node / ranks if form.route == "by_node" else np.zeros(count),
-        np.full(count, float(node)),
-    )
+    def _cut(self) -> Floats:
+        """By the costs of the mean piece, and how much the largest is larger than it."""
+        topology, workload = self.ask.topology, self.workload
+        band, slices = self._of_form("band"), self._of_form("slices")
+        ranks = np.array([float(form.ranks(topology)) for form in self.forms])[self.form]
+        rows, steps = workload.rows[self.table], workload.dim[self.table] // COLUMN_STEP
+        found = self._pieces_cost(rows * (1 - band), ranks, slices, self._of_form("tier"), self._of_form("cache_ratio"))
+        if band.any():
+            zeros = np.zeros(len(band))
+            found += self._pieces_cost(rows * band, ranks, slices, zeros + HBM, zeros) * (band > 0)[:, None]
+        pieces = ranks * slices
+        more = np.ceil(rows / ranks) * ranks / rows * np.ceil(steps / slices) * slices / steps
+        owner_s = found[:, OWNER_SECONDS].sum(axis=1) * pieces
+        owner_bytes = found[:, Column.OWNER_BYTES] * pieces
+        seconds, device = found[:, STAGES].sum(axis=1), found[:, DEVICE_BYTES].sum(axis=1)
+        host = found[:, HOST_BYTES].sum(axis=1)
+        return np.stack(
+            [
+                seconds * pieces + owner_s * topology.world,
+                seconds * more + owner_s,
+                device * pieces + owner_bytes * topology.world,
+                device * more + owner_bytes,
+                host * pieces,
+                host * more,
+                seconds * more,
+                device * more,
+            ]
+        )
+
+    def _pieces_cost(self, rows: Floats, ranks: Floats, slices: Floats, tier: Floats, ratio: Floats) -> Floats:
+        """The costs of one piece of mean size of each pair. (P, C)"""
+        topology = self.ask.topology
+        by_node = np.array([form.route == "by_node" for form in self.forms])[self.form]
+        node = np.minimum(ranks, node_ranks(topology))
+        pieces = Pieces(
+            self.table,
+            rows / ranks,
+            self.workload.dim[self.table] / slices,
+            tier.astype(np.int64),
+            ratio,
+            np.where(by_node, rows * node / ranks, 0.0),
+            node,
+        )
+        return costs(pieces, self.workload, topology, self.ask.recipe.optimizer.sparse.kind, self.ask.style)
 
 
 def _column_problems(recipe: Recipe) -> list[Problem]:

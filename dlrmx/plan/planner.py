@@ -1,9 +1,10 @@
 """Decides how each table is cut and where it lies: enumerate, cost, place, choose."""
 
 from collections.abc import Iterator
+from itertools import product
 
 from dlrmx.plan.arrange import Arranged, Overflow, arrange, evened, plan_of, refined, what_lacks
-from dlrmx.plan.choose import cheapest, choices
+from dlrmx.plan.choose import cheapest, choices, lean_choices
 from dlrmx.plan.cost import predict
 from dlrmx.plan.facts import Facts
 from dlrmx.plan.impossible import explain
@@ -20,6 +21,7 @@ METHODS = (improved(differencing), improved(greedy))
 PLAIN = (greedy, largest_bytes_first)
 ROUNDED = 16  # bytes: each part of a prediction is rounded up
 FINALISTS = 3  # of the arrangements, by load: their steps are predicted
+FEW = 256  # tables: only where there are few do they have to lie partly in each tier
 MANY = 100_000  # tables x ranks: one finalist will do, they differ little then
 CLOSE = 1.003  # of a bound: no need to look for less
 
@@ -55,20 +57,20 @@ def first_that_fits(ask: Ask) -> Plan | Overflow:
     for options in _ever_more_tiers(ask):
         if (cheapest(options) < 0).any():
             continue
-        for _, form in choices(options):
-            for method in PLAIN:
-                arranged = arrange(options, form, method)
-                if isinstance(arranged, Arranged):
-                    return plan_of(arranged)
+        for form, method in product(lean_choices(options), PLAIN):
+            arranged = arrange(options, form, method)
+            if isinstance(arranged, Arranged):
+                return plan_of(arranged)
     return what_lacks(options)
 
 
 def _ever_more_tiers(ask: Ask) -> Iterator[Options]:
     """Device memory alone; the host's, too; tables that lie partly in each."""
     yield enumerate_options(ask)
-    if ask.topology.ddr_bytes:
+    if ask.topology.ddr_bytes and ask.fixed_bytes < ask.usable_bytes:
         yield enumerate_options(ask, host=True)
-        yield enumerate_options(ask, host=True, bands=True)
+        if len(ask.recipe.tables) <= FEW:
+            yield enumerate_options(ask, host=True, bands=True)
 
 
 def _arrangements(options: Options) -> list[Arranged]:
