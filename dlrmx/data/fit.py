@@ -8,6 +8,8 @@ from dlrmx.recipe.schema import Recipe
 
 # A table that so small a part of was met is told.
 MOSTLY_UNUSED = 0.1
+# But not that of a table of so few rows.
+SMALL_TABLE = 1000
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,10 @@ def full_tables(manifest: Manifest) -> list[str]:
 
 def _tables(recipe: Recipe, manifest: Manifest) -> Iterator[Finding]:
     yield from (Finding("note", what) for what in full_tables(manifest))
-    largest: dict[str, int] = {}
-    for facts in manifest.features.values():
-        largest[facts.table] = max(largest.get(facts.table, 0), facts.distinct)
-    alone = [feature.table for feature in recipe.features.values()]
-    for table, distinct in largest.items():
-        rows = recipe.tables[table].rows
-        if alone.count(table) == 1 and rows > 1000 and distinct < MOSTLY_UNUSED * rows:
-            yield Finding("note", f"{table}: {distinct:,} of its {rows:,} rows are used; fewer rows would save memory")
+    users = [feature.table for feature in recipe.features.values()]
+    # Of a table that several features share, or whose ids are expanded, nobody knows how many rows are used.
+    alone = [facts for facts in manifest.features.values() if users.count(facts.table) == 1 and facts.expand == 1]
+    idle = [facts for facts in alone if facts.rows > SMALL_TABLE and facts.distinct < MOSTLY_UNUSED * facts.rows]
+    if idle:
+        listed = ", ".join(f"{facts.table} ({facts.distinct:,} of {facts.rows:,})" for facts in idle)
+        yield Finding("note", f"few rows are used of {listed}; smaller tables would save memory")
