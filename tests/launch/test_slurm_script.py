@@ -14,7 +14,7 @@ from dlrmx.runs.layout import RunPaths
 SRUN = '#!/bin/bash\nwhile [[ $1 == --* ]]; do echo "$1" >>"$OUT/srun"; shift; done\nexec "$@"\n'
 SCONTROL = """#!/bin/bash
 case "$1" in
-  show) if [ "$2" = hostnames ]; then printf 'n3\\nn4\\n'; else echo "JobId=12 Restarts=$RESTARTS BatchFlag=1"; fi;;
+  show) [ "$2" = hostnames ] && printf 'n3\\nn4\\n' || echo "JobState=$STATE Restarts=$RESTARTS BatchFlag=1";;
   requeue) echo "$2" >>"$OUT/requeued";;
 esac
 """
@@ -31,7 +31,13 @@ class Desk:
             (folder / name).chmod(0o755)
 
     def start(self, text: str, **environ: str) -> "subprocess.Popen[str]":
-        slurm = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "n[3-4]", "RESTARTS": "0", "OUT": str(self.folder)}
+        slurm = {
+            "SLURM_JOB_ID": "12",
+            "SLURM_JOB_NODELIST": "n[3-4]",
+            "RESTARTS": "0",
+            "STATE": "RUNNING",
+            "OUT": str(self.folder),
+        }
         env = {"PATH": f"{self.folder}:{os.environ['PATH']}", **slurm, **environ}
         path = self.folder / "script"
         path.write_text(text)
@@ -136,6 +142,13 @@ def test_a_start_that_slurm_has_replaced_requeues_nothing(desk: Desk) -> None:
     """A node that Slurm took for dead: its job runs elsewhere by now."""
     text = script(desk.run, SlurmProfile(scheduler="slurm"), {}, "bash -c 'exit 75'")
     assert desk.execute(text, RESTARTS="1") == 75
+    assert not desk.requeued
+
+
+def test_a_cancelled_job_is_not_requeued(desk: Desk) -> None:
+    """scancel, too, has it save first; and Slurm would requeue a cancelled job that asks for it."""
+    text = script(desk.run, SlurmProfile(scheduler="slurm"), {}, "bash -c 'exit 75'")
+    assert desk.execute(text, STATE="CANCELLED") == 75
     assert not desk.requeued
 
 
