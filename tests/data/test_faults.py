@@ -1,6 +1,7 @@
 """Bad rows and bad ids: an error, or counted with the first five by file and row; no row is lost silently."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,9 +145,9 @@ Kind = Literal["modulo", "identity"]
 VALUES = ["0", "8", "9", "-1", str(2**31), str(2**63 - 1), str(2**64 - 1), str(2**64), "x", "1.5"]
 
 
-def numbered(tmp_path: Path, kind: Kind, policy: str, **data: Any) -> Recipe:
-    """Each of VALUES in a row, looked up in a table of 10 rows."""
-    (tmp_path / "a.csv").write_text("\n".join(["y,item", *(f"1,{value}" for value in VALUES)]) + "\n")
+def numbered(tmp_path: Path, kind: Kind, policy: str, *, values: Sequence[str] = VALUES, **data: Any) -> Recipe:
+    """Each of the values in a row, looked up in a table of 10 rows."""
+    (tmp_path / "a.csv").write_text("\n".join(["y,item", *(f"1,{value}" for value in values)]) + "\n")
     section = {
         "kind": "tabular",
         "files": [str(tmp_path / "a.csv")],
@@ -169,6 +170,17 @@ def test_clamped_ids(tmp_path: Path) -> None:
     facts = read_manifest(prepare(made, tmp_path)).features["item"]
     assert facts.bad == 8
     assert facts.first_bad == [f"{tmp_path / 'a.csv'}:{n + 2}: item: {VALUES[n]!r}" for n in range(2, 7)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "bad"),
+    [("identity", [1, 1, 9, 9, 9, 9], 4), ("modulo", [1, 1, 9, 1, 1 + 2**31 % 9, 1 + (2**63 - 1) % 9], 1)],
+)
+def test_numbers_among_numbers(kind: Kind, expected: list[int], bad: int, tmp_path: Path) -> None:
+    """Where all values are 64-bit numbers they are not looked at one by one."""
+    made = numbered(tmp_path, kind, "clamp", values=["-1", "0", "8", "9", str(2**31), str(2**63 - 1)])
+    assert ids_of(made, tmp_path) == expected
+    assert read_manifest(prepare(made, tmp_path)).features["item"].bad == bad
 
 
 def test_hashed_ids(tmp_path: Path) -> None:
