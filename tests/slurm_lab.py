@@ -1,0 +1,215 @@
+"""A real Slurm cluster for tests: its commands, its nodes' deaths, and jobs of ours on it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlrmx.launch.remote import RemoteJob
+from dlrmx.launch.submit import submit
+from dlrmx.runs.claim import create_run
+from dlrmx.runs.layout import RunPaths
+from fake_job import FakeJob, make_job, wait_for
+
+NODES = 4
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A cluster of n0 to n3. tools: the folder of slurm-up and slurm-down; None where it is somebody's real cluster."""
+
+    conf: Path
+    env: dict[str, str]
+    tools: Path | None
+
+    def slurm(self, *words: str, check: bool = True) -> str:
+        """What one of Slurm's commands prints."""
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0 or not check, done.stderr
+        return done.stdout.strip()
+
+    def kill_node(self, node: str) -> None:
+        """As if its machine had died."""
+        self._tool("slurm-down", node)
+
+    def heal(self) -> None:
+        """Bring all dead nodes back."""
+        self._tool("slurm-up")
+
+    @contextmanager
+    def frozen_slurmd(self, node: str) -> Iterator[None]:
+        """Slurm's daemon on a node does not answer; all else on it goes on."""
+        (daemon,) = [pid for pid in _inside(self.conf.parent / "run" / node) if _name(pid) == "slurmd"]
+        os.kill(daemon, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(daemon, signal.SIGCONT)
+
+    def in_queue(self, job: str) -> str:
+        """The job's state as squeue has it, "" once it is forgotten."""
+        return self.slurm("squeue", "-h", "-t", "all", "-o", "%T", "-j", job, check=False)
+
+    def restart(self, job: str) -> None:
+        """Have a requeued job begin again now, and not after the two minutes that Slurm holds it back."""
+        wait_for(lambda: self.in_queue(job) == "PENDING", seconds=90)
+        wait_for(lambda: self._set(job, "StartTime=now"), seconds=30)
+
+    def _set(self, job: str, change: str) -> bool:
+        words = ["scontrol", "update", f"JobId={job}", change]
+        return subprocess.run(words, env=self.env, capture_output=True, check=False).returncode == 0
+
+    def _tool(self, name: str, *words: str) -> None:
+        assert self.tools is not None
+        subprocess.run([self.tools / name, *words], env=self.env, capture_output=True, check=True, timeout=120)
+
+
+@dataclass(frozen=True)
+class LabJob:
+    """A submitted job with fake workers."""
+
+    fake: FakeJob
+    job: RemoteJob
+    lab: Lab
+
+    @property
+    def run(self) -> RunPaths:
+        return self.fake.run
+
+    @property
+    def id(self) -> str:
+        return self.job.app
+
+    def events(self, attempt: int, *names: str) -> list[Any]:
+        return self.fake.events(attempt, *names)
+
+    def await_step(self, step: int, attempt: int = 1) -> None:
+        """Return when the attempt has saved this step or a later one."""
+        wait_for(lambda: any(event["step"] >= step for event in self.events(attempt, "saved")), seconds=90)
+
+    def wait(self, seconds: float = 120) -> int:
+        """The exit code of the job, at its end."""
+        code: int = wait_for(lambda: answer(self.job.poll()), seconds=seconds)[0]
+        return code
+
+    def log(self) -> str:
+        return self.run.launch_log.read_text()
+
+
+def _inside(record: Path) -> list[int]:
+    """All processes of a node, by the pid of this machine."""
+    (init,) = Path(f"/proc/{record.read_text().strip()}/task/{record.read_text().strip()}/children").read_text().split()
+    space = os.readlink(f"/proc/{init}/ns/pid")
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(entry / "ns" / "pid") == space:
+                found.append(int(entry.name))
+    return found
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def answer(code: int | None) -> tuple[int] | None:
+    return None if code is None else (code,)
+
+
+def fake_job(
+    lab: Lab, folder: Path, fake: dict[str, Any], *settings: str, nodes: int = NODES, run: str = "tiny-1"
+) -> FakeJob:
+    """A job of fake workers, one per node."""
+    cluster = (
+        "cluster.scheduler=slurm",
+        f"cluster.nodes={nodes}",
+        "cluster.workers_per_node=1",
+        "cluster.sbatch.mem=2G",
+    )
+    return make_job(folder, fake, run=run, settings=[*cluster, "cluster.grace.minutes=0.5", *settings])
+
+
+def begin(lab: Lab, job: FakeJob) -> LabJob:
+    """Submit it, as a new run."""
+    from dlrmx.launch.inputs import parse_recipe
+    from dlrmx.recipe.fingerprint import fingerprint
+
+    create_run(Path(job.spec.root), "tiny", job.spec.run, fingerprint(parse_recipe(job.spec.recipe)))
+    handle = submit(job.spec, job.profile, attached=False)
+    assert isinstance(handle, RemoteJob)
+    return LabJob(job, handle, lab)
+
+
+def find_lab(shared: Path) -> Path | None:
+    """The folder of slurm-up, where it is."""
+    tools = shared / "tools"
+    return tools if (tools / "slurm-up").is_file() and (tools / "slurm-down").is_file() else None
+
+
+def lab_env(folder: Path) -> dict[str, str]:
+    """The environment of a cluster of our own, beside others that may run on this machine."""
+    number = os.getpid() % 250 + 2
+    return {
+        **os.environ,
+        "SLURM_LAB_DIR": str(folder),
+        "SLURM_LAB_NET": f"10.76.{number}",
+        "SLURM_LAB_NODES": str(NODES),
+    }
+
+
+PROFILE = """\
+scheduler: slurm
+nodes: 4
+workers_per_node: 1
+root: {root}
+python: {python}
+grace: {{minutes: 0.5}}
+sbatch: {{mem: 4G}}
+"""
+
+
+@dataclass(frozen=True)
+class LabCli:
+    """The `dlrmx` command in a folder of its own, with a profile of the lab."""
+
+    folder: Path
+    env: dict[str, str]
+
+    def run(self, name: str) -> RunPaths:
+        return RunPaths(self.folder / "runs" / name)
+
+    def settings(self, *groups: "str | tuple[str, ...]") -> list[str]:
+        texts = [text for group in groups for text in ([group] if isinstance(group, str) else group)]
+        return [word for text in texts for word in ("-s", text)]
+
+    def start(self, *words: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+        program = [sys.executable, "-c", "from dlrmx_cli.main import main; main()", *words]
+        return subprocess.Popen(
+            program,
+            cwd=self.folder,
+            env={**self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def execute(
+        self, *words: str, expect: int = 0, env: dict[str, str] | None = None, seconds: float = 300
+    ) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*words, env=env)
+        out, err = process.communicate(timeout=seconds)
+        assert process.returncode == expect, out + err
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def lab_cli(lab: Lab, folder: Path) -> LabCli:
+    (folder / "clusters").mkdir()
+    (folder / "clusters" / "lab.yaml").write_text(PROFILE.format(root=folder / "runs", python=sys.executable))
+    state = {"XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / "config")}
+    return LabCli(folder, {**lab.env, **state})
