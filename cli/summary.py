@@ -134,7 +134,12 @@ def _steps(state: "RunState") -> str:
 
 
 def _checkpoint(run: "RunPaths", state: "RunState") -> str:
-    return "none yet" if state.checkpoint is None else str(run.checkpoint(state.checkpoint))
+    from dlrmx.runs.claim import is_copy
+
+    if state.checkpoint is None:
+        return "none yet"
+    path = run.checkpoint(state.checkpoint)
+    return f"{path.name}, which its pods see" if is_copy(run) else str(path)
 
 
 def _failed_save(run: "RunPaths", state: "RunState") -> list[str]:
@@ -156,6 +161,8 @@ def _next(state: "RunState") -> list[str]:
             return [f"dlrmx watch {name}"]
         case "done" if state.evaluates:
             return [f"dlrmx report {name}"]
+        case "done" if state.is_copy:
+            return [f"dlrmx report {name}", f"dlrmx logs {name}"]
         case "done":
             return [f"dlrmx report {name}", f"dlrmx evaluate {name}", f"dlrmx checkpoints list {name}"]
         case "stopped" if not state.evaluates:

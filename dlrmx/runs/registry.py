@@ -11,7 +11,6 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
 
 from dlrmx.errors import InputError, UnknownRun
 from dlrmx.recipe.profiles import KubernetesProfile, Profile
@@ -36,8 +35,9 @@ def seen_root(profile: Profile) -> Path:
         return Path(profile.root)
     if profile.root_here is not None:
         return Path(profile.root_here)
-    cluster = quote(f"{profile.context or ''}:{profile.namespace or ''}:{profile.root}", safe="")
-    return registry_dir().parent / "copies" / cluster
+    cluster = "\n".join([profile.context or "", profile.namespace or "", profile.root])
+    name = f"{profile.namespace or 'default'}-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
+    return registry_dir().parent / "copies" / name
 
 
 def register(run: RunPaths) -> None:

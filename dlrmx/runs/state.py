@@ -22,7 +22,8 @@ class RunState:
     state: created (no node process yet), running, stopping (asked to), stopped (saved; can be resumed), done, failed,
     lost (its node process was killed). attempt: 0 before the first. step: the last one that the files tell of.
     saves_failed: in the newest attempt. checkpoint: step of the newest one, complete but not verified here.
-    evaluates: the checkpoint that an evaluation reads; None for a run that trains.
+    evaluates: the checkpoint that an evaluation reads; None for a run that trains. is_copy: the run itself, with its
+    checkpoints, is out of this machine's sight.
     """
 
     name: str
@@ -40,6 +41,7 @@ class RunState:
     exit_code: int | None
     reason: str
     first_cause: Cause | None
+    is_copy: bool = False
 
     @property
     def ended(self) -> bool:
@@ -72,6 +74,7 @@ def run_state(run: RunPaths) -> RunState:
         exit_code=fields.get("exit_code") if ended else None,
         reason=fields.get("reason", "") if ended else "",
         first_cause=_first_cause(attempts, state),
+        is_copy=is_copy(run),
     )
 
 
