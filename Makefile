@@ -2,7 +2,7 @@
 # TORCH_INDEX: the wheel index to take torch from, e.g. a company's mirror or one with CUDA builds. Unset: PyTorch's CPU
 # builds, for the default index has CUDA builds of several GB; a pip that has its own index or wheel folder is left to it.
 
-.PHONY: train test test-slow check format data bench-plan constraints clean
+.PHONY: train test test-slow check format data bench-plan constraints image clean
 .DEFAULT_GOAL := train
 
 BIN := .venv/bin
@@ -94,6 +94,18 @@ constraints: $(STAMP)
 	@head -2 constraints.txt > constraints.new
 	@$(BIN)/pip freeze --all --exclude-editable | grep -v '^pip==' | sed 's/+.*//; s/fbgemm_gpu-/fbgemm-gpu-/' >> constraints.new
 	@mv constraints.new constraints.txt && touch $(STAMP)
+
+# EXTRA=cuda: with CUDA builds of torch and fbgemm. Needs docker (BuildKit).
+EXTRA ?= cpu
+IMAGE ?= dlrmx:$(shell sed -n 's/^version = //p' setup.cfg)$(if $(filter cuda,$(EXTRA)),-cuda)
+
+image:
+	docker build -f container/Dockerfile --build-arg EXTRA=$(EXTRA) \
+		--build-arg TORCH_INDEX="$(if $(TORCH_INDEX),$(TORCH_INDEX),$(if $(filter cpu,$(EXTRA)),$(CPU_INDEX)))" -t $(IMAGE) .
+	@echo
+	@echo "Next:"
+	@echo "  docker run --rm $(IMAGE) dlrmx check quickstart"
+	@echo "  docker push it, and name it in a profile: docs/kubernetes.md"
 
 clean:
 	rm -rf .venv .venv-torchrec build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

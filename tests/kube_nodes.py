@@ -237,7 +237,8 @@ class _Job:
     def _env(self, pod: Pod, container: Object) -> dict[str, str]:
         """What the container finds: the pod's variables and its controller's, and nothing of ours but the PATH."""
         index = "VC_TASK_INDEX" if self.volcano else "JOB_COMPLETION_INDEX"
-        env = {name: os.environ[name] for name in ("PATH", "HOME", "OMP_NUM_THREADS") if name in os.environ}
+        env = {name: os.environ[name] for name in ("PATH", "OMP_NUM_THREADS") if name in os.environ}
+        env["HOME"] = "/proc/no-home"  # a pod's is nobody's, and nothing of this person's
         env[index] = str(pod.number)
         first = f"{self.name}-{self.role}-0" if self.volcano else f"{self.name}-0"
         for entry in container["env"]:

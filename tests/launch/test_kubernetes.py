@@ -1,6 +1,7 @@
 """Our Kubernetes scheduler over real HTTP, through a kubeconfig, against the stand-in of tests/kube_server.py."""
 
 import io
+import os
 import subprocess
 import sys
 import time
@@ -12,15 +13,18 @@ from typing import Any
 
 import pytest
 from torchx.runner import Runner
+from torchx.schedulers.api import DescribeAppResponse
 from torchx.specs import AppState
 
 from dlrmx import __version__
 from dlrmx.errors import ClusterError, InputError
 from dlrmx.launch.app import app_def
 from dlrmx.launch.job import JobSpec
-from dlrmx.launch.kubernetes import KubernetesOpts, KubernetesScheduler, kubernetes_scheduler
+from dlrmx.launch.kube_api import connect
+from dlrmx.launch.kubernetes import KubernetesOpts, KubernetesScheduler, jobs_path, kubernetes_scheduler
 from dlrmx.launch.manifest import App
 from dlrmx.recipe.profiles import KubernetesProfile
+from fake_job import wait_for
 from kube_lab import volcano_schema
 from kube_server import COMMANDS, EVENTS, JOBS, PODS, SERVICES, VOLCANO_JOBS, Cluster, Object, serving, write_kubeconfig
 
@@ -363,3 +367,28 @@ def test_app_ids_carry_all_that_is_needed() -> None:
     assert App.from_id(app.id) == app
     assert "/" not in app.id
     assert App.of_run("ctr-1", profile_of(namespace="a")) == replace(app, kind="volcano", context=None, namespace="a")
+
+
+@pytest.mark.skipif("DLRMX_TEST_KUBECONFIG" not in os.environ, reason="no real cluster (set DLRMX_TEST_KUBECONFIG)")
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_real_cluster(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the kubeconfig's current context: a job without an image waits, says so, is cancelled and deleted."""
+    monkeypatch.setenv("KUBECONFIG", os.environ["DLRMX_TEST_KUBECONFIG"])
+    run = f"dlrmx-test-{os.urandom(3).hex()}"
+    changes: dict[str, Any] = {"kind": kind, "nodes": 1, "volumes": {}, "image": "registry.invalid/none:1"}
+    try:
+        app = submit(run=run, **changes)
+    except ClusterError as error:
+        if kind == "job" or "Volcano is not installed" not in error.what:
+            raise
+        pytest.skip("no Volcano in this cluster")
+    api = connect(None, None)
+    path = f"{jobs_path(kind, api)}/{App.from_id(app).name}"
+    try:
+        wait_for(lambda: "cannot be pulled" in (scheduler().describe(app) or DescribeAppResponse()).msg, seconds=120)
+        assert run in [one.name for one in scheduler().list({"kind": kind})]
+        scheduler().cancel(app)
+        wait_for(lambda: state_of(app) == AppState.CANCELLED, seconds=120)
+    finally:
+        api.delete(path)
+    wait_for(lambda: api.find(path) is None, seconds=120)
