@@ -113,7 +113,8 @@ runs/: the run directory, where launcher and worker meet. No torch.
     runs/claim.py             who owns what: run names, attempt numbers, the lock
     runs/registry.py          finds runs from any shell and folder
     runs/state.py             what a run is doing or how it ended, from its files alone
-    runs/diagnosis.py         the fault that came first
+    runs/diagnosis.py         the fault that came first, and of what kind it is
+    runs/kinds.py             kinds of failures: how each is known, and what to try
 
 launch/: from a plan to running workers. torchx is imported here alone.
 
@@ -172,6 +173,7 @@ parallel/: applies a plan to a model.
     parallel/sparse_sum.py    of the dense gradients only entries over a threshold travel (DCT)
     parallel/largest.py       the k-th largest of values on many ranks
     parallel/sparse_code.py   entries over a threshold as bytes: values and places
+    parallel/sparse_vectors.py  of pooled vectors and their gradients only large entries travel (DCT)
 
 train/: the worker.
 

@@ -24,7 +24,7 @@ from dlrmx.launch.inputs import parse_recipe, write_inputs
 from dlrmx.launch.job import JOB_VARIABLE, JobSpec
 from dlrmx.launch.local import PARENT_VARIABLE
 from dlrmx.launch.member import Member, join
-from dlrmx.launch.outcome import note_silent_death, outcome_of
+from dlrmx.launch.outcome import note_silent_death, outcome_of, why_unwritten
 from dlrmx.launch.place import APP_VARIABLE, free_port, place_of, token_of
 from dlrmx.launch.retry import GiveUp, Outcome, Retry, decide
 from dlrmx.launch.stopping import StopRequested, StopSignals
@@ -115,7 +115,10 @@ def _lead(node: Node) -> End:
             print(error, file=sys.stderr, flush=True)
         finally:
             code = None if end.state == "created" else end.exit_code
-            update_run(node.run, state=end.state, exit_code=code, reason=end.reason, ended=time.time())
+            try:
+                update_run(node.run, state=end.state, exit_code=code, reason=end.reason, ended=time.time())
+            except OSError as error:
+                print(f"{end.reason}\nand that cannot be written down: {error}", file=sys.stderr, flush=True)
     return end
 
 
@@ -278,8 +281,8 @@ def _end_of(attempt: AttemptPaths, *, killed: bool) -> End:
     if "stopped" in names:
         return End("stopped", STOPPED)
     cause = first_cause(attempt)
-    if cause is None:
-        return End("failed", 1, f"nothing could be written to {attempt.dir}")
+    if cause is None or not read_events(attempt, "failed"):
+        return End("failed", 1, f"nothing could be written to {attempt.dir}: {why_unwritten(attempt.dir)}")
     return End("failed", KILLED if killed else cause.exit_code, str(cause))
 
 

@@ -1,5 +1,6 @@
 """What became of an attempt, read from its events; and a word for workers that died without one."""
 
+import os
 import re
 import signal
 import socket
@@ -9,8 +10,9 @@ from pathlib import Path
 from dlrmx.launch.agent import AgentEnd
 from dlrmx.launch.processes import NOT_SEEN, Worker
 from dlrmx.launch.retry import Outcome
-from dlrmx.runs.diagnosis import EXTERNAL, KILLED, first_cause, last_step
+from dlrmx.runs.diagnosis import EXTERNAL, HUNG, KILLED, first_cause, last_step
 from dlrmx.runs.events import append_event, first_step, read_events
+from dlrmx.runs.kinds import TIMED_OUT
 from dlrmx.runs.layout import AttemptPaths
 
 # torch.distributed.run ends with a table of its workers' exit codes.
@@ -55,6 +57,11 @@ def note_silent_death(attempt: AttemptPaths, end: AgentEnd, grace_s: float) -> N
     elif end.ended == "itself" and end.returncode < 0:
         name = signal.Signals(-end.returncode).name
         _failed(attempt, None, step, KILLED, f"torch.distributed.run was killed by {name}, and its workers with it")
+    elif silent and any(TIMED_OUT.search(event.get("message", "")) for event in events if event["event"] == "failed"):
+        worker = silent[0]  # we killed it, as the others were gone
+        who = f"pid {worker.pid} on {socket.gethostname()}"
+        message = f"{who} did not come to an exchange, and the others' wait was over"
+        _failed(attempt, worker.rank, step, HUNG, message)
     elif silent:
         cause, message = _last_words(silent[0], attempt.log)
         _failed(attempt, silent[0].rank, step, cause, message)
@@ -62,6 +69,21 @@ def note_silent_death(attempt: AttemptPaths, end: AgentEnd, grace_s: float) -> N
         log = attempt.log
         cause = _error_line(_tail(log)) or f"torch.distributed.run ended with {end.returncode}"
         _failed(attempt, None, step, cause, f"no worker was seen; see {log}")
+
+
+def why_unwritten(folder: Path) -> str:
+    """What the system says to a file of one block in a folder."""
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        probe.unlink(missing_ok=True)
+    return "for a while; now it can"
 
 
 def _failed(attempt: AttemptPaths, rank: int | None, step: int | None, cause: str, message: str) -> None:

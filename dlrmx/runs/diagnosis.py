@@ -1,14 +1,18 @@
-"""Why an attempt failed: the fault that came first, not the ones that it caused elsewhere."""
+"""Why an attempt failed: the fault that came first, not the ones that it caused elsewhere; and of what kind it is."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from dlrmx.runs.events import read_events
-from dlrmx.runs.layout import AttemptPaths
-from dlrmx.runs.lines import Line, last_line
+from dlrmx.runs.kinds import Evidence, kind_of
+from dlrmx.runs.layout import AttemptPaths, RunPaths
+from dlrmx.runs.lines import Line, last_line, read_lines
 
 LOST = "lost"
 KILLED = "killed"
+HUNG = "hung"
 # Causes that came from outside: they say nothing about what the next attempt will meet.
 EXTERNAL = (LOST, KILLED)
 
@@ -54,6 +58,77 @@ def last_step(attempt: AttemptPaths) -> int | None:
     if record := last_line(attempt.records):
         lines.append(record)
     return max((line["step"] for line in lines if isinstance(line.get("step"), int)), default=None)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What became of a run that failed. attempt: the newest that failed, None where none began; tries: commands."""
+
+    attempt: int | None
+    kind: str
+    about: str
+    tries: tuple[str, ...]
+
+
+def diagnose(run: RunPaths, reason: str, words: str) -> Diagnosis | None:
+    """Of what kind the newest failed attempt's fault was; None where nothing failed.
+
+    reason: how run.json says that the run ended, or what its scheduler says; words: what to call the run in commands.
+    """
+    failed = next(((attempt, cause) for attempt, cause in failed_attempts(run)), None)
+    if failed is None and not reason:
+        return None
+    evidence = Evidence(reason, reason) if failed is None else _evidence(*failed, reason)
+    kind = kind_of(evidence)
+    tries = tuple(text.format(run=words) for text in kind.tries)
+    return Diagnosis(failed[0].number if failed else None, kind.name, kind.about(evidence), tries)
+
+
+def failed_attempts(run: RunPaths) -> Iterator[tuple[AttemptPaths, Cause]]:
+    """The attempts that failed, newest first, each with its first cause. Ask of a run that has ended."""
+    for attempt in reversed(run.attempts()):
+        if (cause := first_cause(attempt)) is not None:
+            yield attempt, cause
+
+
+def _evidence(attempt: AttemptPaths, cause: Cause, reason: str) -> Evidence:
+    failures = [_cause(event) for event in read_events(attempt, "failed")]
+    hosts = {event["rank"]: event["host"] for event in read_events(attempt, "worker_started")}
+    steps = [record for record in read_lines(attempt.records) if isinstance(record.get("rss_bytes"), int)]
+    # Of a rank that is dead or hangs its node's process tells.
+    spoke = {one.rank for one in failures if one.rank is not None and one.cause not in (*EXTERNAL, HUNG)}
+    world, per_node, tables = _plan(attempt, cause.rank)
+    return Evidence(
+        said=f"{cause.cause}: {cause.message}\n{reason}" + ("\nexit code 2" if cause.exit_code == 2 else ""),
+        others="\n".join([f"{one.cause}: {one.message}" for one in failures]),
+        rank=cause.rank,
+        step=cause.step,
+        hosts=hosts,
+        spoke=frozenset(spoke),
+        rss_bytes=steps[-1]["rss_bytes"] if steps else None,
+        rss_step=steps[-1].get("step") if steps else None,
+        workers=min(world, per_node) if world and per_node else None,
+        tables=tables,
+    )
+
+
+def _plan(attempt: AttemptPaths, rank: int | None) -> tuple[int, int, dict[str, int]]:
+    """(ranks, ranks of a node, bytes of the weights that `rank` holds by table) of the attempt's plan.json."""
+    try:
+        plan = json.loads(attempt.plan.read_bytes())
+        tables = {name: _bytes_on(table, rank) for name, table in plan["tables"].items()} if rank is not None else {}
+        return plan["world"], plan["ranks_per_node"], {name: size for name, size in tables.items() if size}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return 0, 0, {}  # it never got one
+
+
+def _bytes_on(table: dict[str, Any], rank: int) -> int:
+    """Bytes of a table's weights on a rank; strips are [row_start, row_end, col_start, col_end, first, ranks, ...]."""
+    size = 2 if table["dtype"] == "fp16" else 4
+    if table["kind"] == "data_parallel":
+        return int(table["rows"] * table["dim"] * size)
+    mine = [strip for strip in table["strips"] if strip[4] <= rank < strip[4] + strip[5]]
+    return sum((strip[1] - strip[0]) * (strip[3] - strip[2]) * size // strip[5] for strip in mine)
 
 
 def _cause(event: dict[str, Any]) -> Cause:

@@ -1,9 +1,11 @@
 """run.json: what a run is and how it ended. Written whole, aside, then renamed; by the lock's holder only."""
 
+import errno
 import json
 import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from dlrmx.errors import UnknownRun
 from dlrmx.runs.layout import RunPaths
 
 RunFile = dict[str, Any]
+FULL = (errno.ENOSPC, errno.EDQUOT)
+BLOCK_BYTES = 4096
 STATES = ("created", "running", "stopped", "done", "failed", "lost")
 
 _SOUND: dict[str, Callable[[Any], bool]] = {
@@ -42,8 +46,13 @@ def read_run(run: RunPaths) -> RunFile:
 
 
 def write_run(run: RunPaths, fields: RunFile) -> None:
-    """Replace run.json: a reader sees the old one or the new one."""
-    write_aside(run.run, json.dumps(fields, indent=2) + "\n")
+    """Replace run.json: a reader sees the old one or the new one. On a full disk it is written over in its blocks."""
+    text = json.dumps(fields, indent=2) + "\n"
+    try:
+        write_aside(run.run, text)
+    except OSError as error:
+        if error.errno not in FULL or not _written_over(run.run, text.encode()):
+            raise
 
 
 def update_run(run: RunPaths, **fields: Any) -> None:
@@ -54,5 +63,22 @@ def update_run(run: RunPaths, **fields: Any) -> None:
 def write_aside(path: Path, text: str) -> None:
     """Write a file aside and rename it into place."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text)
-    os.replace(aside, path)
+    try:
+        aside.write_text(text)
+        os.replace(aside, path)
+    except OSError:
+        with suppress(OSError):
+            aside.unlink()
+        raise
+
+
+def _written_over(path: Path, data: bytes) -> bool:
+    """Write a file anew in the blocks that it has; False where they are too few."""
+    size = path.stat().st_size if path.exists() else 0
+    if len(data) > -size // BLOCK_BYTES * -BLOCK_BYTES:
+        return False
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        return os.pwrite(descriptor, data.rstrip(b"\n").ljust(size - 1) + b"\n", 0) >= len(data)
+    finally:
+        os.close(descriptor)

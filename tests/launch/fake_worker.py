@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,21 @@ def lose_peer(step: int | None) -> None:
     sys.exit(1)
 
 
+def fill_disk(step: int | None) -> None:
+    """Leave no byte on the disk of the run, not even in the last blocks of the files that grow."""
+    for name in ("ballast", ATTEMPT.records, ATTEMPT.events, ATTEMPT.log):
+        with suppress(OSError), (RUN.dir / name).open("ab", buffering=0) as file:
+            size = 1 << 16
+            while size:
+                try:
+                    file.write(b" " * size)
+                except OSError:
+                    size //= 2
+    sys.exit(0)
+
+
 FAULTS = {
+    "fill_disk": fill_disk,
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "segv": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
     "kill_agent": lambda _: os.kill(os.getppid(), signal.SIGKILL),

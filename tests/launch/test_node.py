@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from dlrmx import __version__
 from dlrmx.launch import node
 from dlrmx.launch.retry import decide
 from dlrmx.runs.claim import claim_attempt, create_run, is_live, stop_run
+from dlrmx.runs.diagnosis import diagnose
 from dlrmx.runs.run_file import read_run
 from dlrmx.runs.state import run_state
 from fake_job import FakeJob, make_job, wait_for
@@ -114,6 +116,24 @@ def test_a_crash_before_the_first_word_is_told_by_rank_and_error(tmp_path: Path)
     assert state.first_cause
     assert (state.first_cause.rank, state.first_cause.cause) == (1, "RuntimeError: out of luck")
     assert "1 attempt ended without a new checkpoint" in state.reason
+
+
+def test_a_disk_that_fills_to_the_last_byte_is_named_as_the_cause(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        job = make_job(disk, {"steps": 9, "faults": [{"rank": 0, "step": 4, "how": "fill_disk"}]})
+        code, _ = job.execute()
+        state = run_state(job.run)
+        assert (code, state.state, state.exit_code) == (1, "failed", 1)
+        assert "No space left on device" in state.reason
+        diagnosis = diagnose(job.run, state.reason, "it")
+        assert diagnosis
+        assert diagnosis.kind == "disk"
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def test_bad_input_that_a_worker_finds_is_not_tried_again(tmp_path: Path) -> None:

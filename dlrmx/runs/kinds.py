@@ -1,0 +1,209 @@
+"""Kinds of failures: a table of rules, the first that matches counts. Each says by which words it is known, what the
+run's files add to it, and what to try. Pure: `Evidence` holds all that a rule may look at.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from dlrmx.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the files of a failed attempt say.
+
+    said: the first cause, then how the run ended, as its node process or its scheduler put it. others: all that the
+    ranks said of failures. rank: whose failure came first. hosts: of the ranks that started; spoke: those of them that
+    told of a failure themselves. rss_bytes: the fullest worker's memory in the last record, at `rss_step`; workers: on
+    each node. tables: bytes of the weights that `rank` holds, by table.
+    """
+
+    said: str
+    others: str = ""
+    rank: int | None = None
+    step: int | None = None
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    spoke: frozenset[int] = frozenset()
+    rss_bytes: int | None = None
+    rss_step: int | None = None
+    workers: int | None = None
+    tables: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of failure. signs: searched in what was said; tries: commands, {run} being the run, words in capitals ours
+    to fill in; everywhere: search what all ranks said, and not only what came first.
+    """
+
+    name: str
+    signs: re.Pattern[str]
+    about: Callable[[Evidence], str]
+    tries: tuple[str, ...]
+    everywhere: bool = False
+
+
+def kind_of(evidence: Evidence) -> Kind:
+    """The first kind whose signs are there; the last, which takes all, where none is."""
+    return next(
+        kind for kind in KINDS if kind.signs.search(evidence.others if kind.everywhere else evidence.said) is not None
+    )
+
+
+TIMED_OUT = re.compile(
+    r"Timed out waiting \d+ms|timeout caused pair closure|Watchdog caught collective operation timeout"
+    r"|Timeout\(ms\)=\d+|wait timeout after \d+ms",
+    re.IGNORECASE,
+)
+
+_RESUME = "dlrmx resume {run}"
+_LOGS = "dlrmx logs {run}"
+_MORE_NODES = "dlrmx resume {run} --nodes N            (more of them: each holds less)"
+_DOCTOR = "dlrmx doctor"
+
+
+def _device_memory(evidence: Evidence) -> str:
+    when = "while it built its tables" if evidence.step is None else f"in step {evidence.step:,}"
+    return f"rank {evidence.rank} ran out {when}. {_largest(evidence)}".rstrip()
+
+
+def _largest(evidence: Evidence) -> str:
+    """The tables that take most of what the rank holds."""
+    if not evidence.tables:
+        return ""
+    total = sum(evidence.tables.values())
+    most = sorted(evidence.tables, key=lambda name: evidence.tables[name], reverse=True)[:3]
+    parts = ", ".join(f"{name} {format_bytes(evidence.tables[name])}" for name in most)
+    return f"Of its {format_bytes(total)} of table weights: {parts}; optimizer state comes on top."
+
+
+def _host_memory(evidence: Evidence) -> str:
+    return f"the system ran out of memory. {_resident(evidence)}".rstrip()
+
+
+def _killed(evidence: Evidence) -> str:
+    return f"nobody said why: most often the system ran out of memory. {_resident(evidence)}".rstrip()
+
+
+def _resident(evidence: Evidence) -> str:
+    if evidence.rss_bytes is None:
+        return "No step was recorded, so it is not known how much the workers held."
+    of = f", of which each node has {evidence.workers}" if evidence.workers else ""
+    return f"At step {evidence.rss_step or 0:,} the fullest worker held {format_bytes(evidence.rss_bytes)}{of}."
+
+
+def _late(evidence: Evidence) -> str:
+    late = sorted(set(evidence.hosts) - evidence.spoke)
+    if not late or not evidence.spoke:
+        return "all ranks waited for each other: the network between them stood still"
+    named = ", ".join(f"rank {rank} on {evidence.hosts[rank]}" for rank in late[:5])
+    more = f" and {len(late) - 5} more" if len(late) > 5 else ""
+    return f"the others waited for {named}{more}, which did not come: it hung, or its network did"
+
+
+def _said(text: str) -> Callable[[Evidence], str]:
+    return lambda _: text
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        "bad image",
+        re.compile(r"image \S+ cannot be pulled|ErrImagePull|ImagePullBackOff|InvalidImageName"),
+        _said("a node cannot get the container image of the profile"),
+        ("dlrmx clusters show CLUSTER            (image, pull_secrets)", "dlrmx resume {run} -s cluster.image=IMAGE"),
+    ),
+    Kind(
+        "preempted",
+        re.compile(r"\bPREEMPTED\b|another job took its nodes|Preempt(ed|ing|ion)|DisruptionTarget|\bEvicted\b"),
+        _said("its nodes were taken for other work, and its job was not started again"),
+        (_RESUME,),
+    ),
+    Kind(
+        "time limit",
+        re.compile(r"its time limit was over|DeadlineExceeded|\bTIMEOUT\b"),
+        _said("the job's time was over before it was done, and what came after the last checkpoint is lost"),
+        (_RESUME, "dlrmx resume {run} -s cluster.grace.minutes=N     (where a save takes longer than its grace)"),
+    ),
+    Kind(
+        "stopped before it had saved",
+        re.compile(r"did not save within the grace"),
+        _said("it was asked to stop, and killed when its grace was over: what came after the last checkpoint is lost"),
+        (_RESUME, "dlrmx resume {run} -s cluster.grace.minutes=N     (longer than a save takes)"),
+    ),
+    Kind(
+        "killed on request",
+        re.compile(r"killed on request|\bCANCELLED\b"),
+        _said("somebody ended it without a save"),
+        (_RESUME,),
+    ),
+    Kind(
+        "out of GPU memory",
+        re.compile(r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError|\w+_STATUS_ALLOC_FAILED"),
+        _device_memory,
+        ("dlrmx plan RECIPE                      (what each rank holds)", _MORE_NODES),
+    ),
+    Kind(
+        "out of host memory",
+        re.compile(
+            r"OOMKilled|OUT_OF_MEMORY|ran out of host memory|\bMemoryError\b|can't allocate memory|"
+            r"Cannot allocate memory|\bENOMEM\b|std::bad_alloc"
+        ),
+        _host_memory,
+        ("dlrmx plan RECIPE                      (what each rank holds)", _MORE_NODES),
+    ),
+    Kind(
+        "disk",
+        re.compile(r"No space left|ENOSPC|Disk quota exceeded|EDQUOT|File too large|EFBIG|Read-only file|EROFS"),
+        _said("the run's folder cannot be written: make space (or have it made writable), then go on"),
+        ("dlrmx checkpoints prune {run}", _RESUME),
+    ),
+    Kind(
+        "NaN or infinity",
+        re.compile(r"\bNonFinite\b|not finite"),
+        _said("no table or parameter was changed by that step; another try meets the same rows and the same numbers"),
+        (
+            "dlrmx recipes show RECIPE --resolved   (optimizer: learning rates, warm-up)",
+            "dlrmx data show RECIPE                 (dense columns, and what was wrong with rows)",
+        ),
+    ),
+    Kind(
+        "node failure",
+        re.compile(r"node \d+ of \d+ was lost|\bNODE_FAIL\b|a node died|NodeLost|NodeShutdown|did not join within"),
+        _said("a machine, its network or its node process went away"),
+        (_RESUME, "dlrmx doctor --cluster CLUSTER         (asks every node)"),
+    ),
+    Kind("collective timeout", TIMED_OUT, _late, (_RESUME, "dlrmx doctor --cluster CLUSTER"), everywhere=True),
+    Kind("killed", re.compile(r"killed by SIGKILL|\bcode 137\b|died without a word"), _killed, (_RESUME, _MORE_NODES)),
+    Kind(
+        "node process lost",
+        re.compile(r"its node process \(pid \d+\) was killed"),
+        _said("its process or its machine went away from one moment to the next"),
+        (_RESUME,),
+    ),
+    Kind(
+        "connection lost",
+        re.compile(r"Connection (closed|reset) by peer|Broken pipe|pair closure|NCCL|unhandled system error|\bgloo\b"),
+        _said("a rank went away, and nobody saw which one"),
+        (_LOGS, "dlrmx doctor --cluster CLUSTER"),
+    ),
+    Kind(
+        "GPU fault",
+        re.compile(r"CUDA error|uncorrectable ECC|Xid"),
+        _said("the device or its driver failed"),
+        (_DOCTOR, _RESUME),
+    ),
+    Kind(
+        "installation",
+        re.compile(r"ModuleNotFoundError|ImportError|No module named|undefined symbol|_OpNamespace|cannot train"),
+        _said("the Python of the workers lacks something, or its packages do not pair"),
+        (_DOCTOR, "dlrmx clusters show CLUSTER            (python, setup)"),
+    ),
+    Kind(
+        "bad input",
+        re.compile(r"\bInputError\b|\bexit code 2\b|of another recipe"),
+        _said("data, recipe or checkpoint is not as it must be: the cause says where"),
+        ("dlrmx check RECIPE --data",),
+    ),
+    Kind("software", re.compile(r""), _said("the log has the traceback"), (_LOGS, _RESUME)),
+)
