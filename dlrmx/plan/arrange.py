@@ -26,6 +26,7 @@ from dlrmx.plan.workload import Floats, Ints
 
 # The columns of each stretch of a step that tables take part in.
 STRETCHES = ([Column.UPDATE, Column.IDS], [Column.LOOKUP, Column.VECTORS], [Column.GRADIENTS])
+LARGE = 0.5  # of the memory that is free on a rank
 ROUNDS = 8  # of refining and placing anew, at the most
 
 
@@ -73,15 +74,27 @@ def arrange(options: Options, form: Ints, method: Method) -> Arranged | Overflow
         return found
     first_rank = np.zeros(len(cut.strips), dtype=np.int64)
     ranks = cut.base
-    # What takes many ranks first: the smaller things even out what it leaves.
-    for group in sorted(set(cut.strips.ranks.tolist()) - {options.ask.topology.world}, reverse=True):
-        chosen = np.flatnonzero(cut.strips.ranks == group)
+    for chosen in _in_turn(cut):
+        group = int(cut.strips.ranks[chosen[0]])
         where = _placed(cut, chosen, _groups(ranks, group), method)
         if isinstance(where, Overflow):
             return where
         first_rank[chosen] = where * group
         ranks = _with_groups(ranks, cut, chosen, where, group)
     return Arranged(cut, first_rank, ranks)
+
+
+def _in_turn(cut: Cut) -> list[Ints]:
+    """Strips that are placed together: what fills a good part of a rank, what takes many ranks, and then the rest,
+    whose smaller pieces even out what these leave."""
+    ranks = cut.strips.ranks
+    share = cut.costs[:, DEVICE_BYTES].sum(axis=1) / max(1.0, float(cut.base.device_bytes.min()))
+    world = cut.options.ask.topology.world
+    alone = (ranks == 1) & (world > 1)
+    large = alone & (share > LARGE)
+    groups = sorted(set(ranks.tolist()) - {1, world}, reverse=True)
+    turns = [large, *(ranks == group for group in groups), alone & ~large]
+    return [np.flatnonzero(turn) for turn in turns if turn.any()]
 
 
 def refined(arranged: Arranged, method: Method) -> Arranged:

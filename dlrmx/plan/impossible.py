@@ -109,7 +109,8 @@ def _more_ranks(ask: Ask) -> Iterator[Change]:
     topology = ask.topology
     for doubling in range(1, MOST_DOUBLINGS + 1):
         world = topology.world << doubling
-        nodes = f" ({-(-world // topology.ranks_per_node)} nodes)" if topology.nodes > 1 else ""
+        num_nodes = -(-world // topology.ranks_per_node)
+        nodes = f" ({num_nodes} nodes)" if topology.device == "cuda" and num_nodes > 1 else ""
         yield f"{world} ranks{nodes} instead of {topology.world}", replace(ask, topology=topology.sized(world=world))
 
 

@@ -77,8 +77,14 @@ Method = Callable[[Things, Bins], "Ints | NoRoom"]
 
 
 def greedy(things: Things, bins: Bins) -> Ints | NoRoom:
-    """Longest first, each to the least loaded bin with room (the lowest of equals): where each thing goes. (N,)"""
-    return _in_order(things, bins, np.argsort(-things.seconds, kind="stable"), bins.seconds.copy())
+    """Longest first, each to the least loaded bin with room (the lowest of equals): where each thing goes. (N,)
+
+    Longest by the part of a bin's mean seconds, or of its free bytes, whichever is larger.
+    """
+    size = things.seconds / max(float(bins.seconds.sum() + things.seconds.sum()), 1e-300)
+    for num_bytes, free in ((things.device_bytes, bins.device_bytes), (things.host_bytes, bins.host_bytes)):
+        size = np.maximum(size, num_bytes / max(float(free.sum()), 1.0))
+    return _in_order(things, bins, np.argsort(-size, kind="stable"), bins.seconds.copy())
 
 
 def largest_bytes_first(things: Things, bins: Bins) -> Ints | NoRoom:

@@ -7,6 +7,7 @@ from dlrmx.plan.arrange import Arranged, Overflow, arrange, evened, plan_of, ref
 from dlrmx.plan.choose import cheapest, choices, lean_choices
 from dlrmx.plan.cost import predict
 from dlrmx.plan.facts import Facts
+from dlrmx.plan.forms import node_ranks
 from dlrmx.plan.impossible import explain
 from dlrmx.plan.options import Ask, Options, enumerate_options
 from dlrmx.plan.pieces import OURS, Style
@@ -33,6 +34,8 @@ def make_plan(recipe: Recipe, topology: Topology, facts: Facts | None = None, *,
     bytes that it needs and the bytes free, whether memory or a constraint is to blame, and ways out, each tried.
     """
     ask = Ask(recipe, topology, facts, style)
+    if not recipe.tables:
+        return Plan(topology.world, {}, ranks_per_node=node_ranks(topology))
     plan = search(ask)
     if isinstance(plan, Overflow):
         raise explain(plan, ask, first_that_fits)

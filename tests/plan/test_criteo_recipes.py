@@ -1,10 +1,16 @@
 """The shipped recipes for Criteo's sets: their sizes are those of their sources, and plans exist."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 import dlrmx_recipes
+from dlrmx.errors import InputError
 from dlrmx.plan.cost import predict
 from dlrmx.plan.planner import make_plan
+from dlrmx.plan.topology import GB, KINDS
+from dlrmx.plan.validate import plan_problems
 from dlrmx.recipe.load import load_recipe
 from dlrmx.recipe.schema import Recipe
 from plan_recipes import processors
@@ -44,3 +50,25 @@ def test_a_plan_exists(name: str) -> None:
     topology = processors(world, gib << 30)
     plan = make_plan(recipe, topology)
     assert max(rank.total_bytes for rank in predict(plan, recipe, topology).memory) <= gib << 30
+
+
+@pytest.mark.parametrize(("kind", "world"), [("dgx_a100_80", 8), ("zionex", 32)])
+def test_mlperfs_tables_fit_a_node_of_80_gb_and_four_of_zionex(kind: str, world: int) -> None:
+    recipe, topology = shipped("mlperf_dcnv2"), KINDS[kind].sized(world=world)
+    plan = make_plan(recipe, topology)
+    assert plan_problems(plan, recipe, topology) == []
+    assert {strip.tier for table in plan.tables.values() for strip in table.strips} == {"hbm"}
+    assert max(rank.total_bytes for rank in predict(plan, recipe, topology).memory) <= 0.85 * topology.hbm_bytes
+
+
+def test_mlperfs_tables_do_not_fit_two_times_24_gb() -> None:
+    """104.5 GB of weights and as much state: an error that names a table, and a way out."""
+    recipe = shipped("mlperf_dcnv2")
+    small = replace(KINDS["dgx_a100_80"], world=2, ranks_per_node=2, hbm_bytes=24 * GB, ddr_bytes=0)
+    with pytest.raises(InputError) as caught:
+        make_plan(recipe, small)
+    (problem,) = caught.value.problems
+    assert re.match(r"memory: table 'C\d+' \(\w+, 40,000,001 rows x 128\) needs ", problem.what)
+    found = re.search(r"- (\d+) ranks \(\d+ nodes\) instead of 2", problem.hint)
+    assert found
+    make_plan(recipe, small.sized(world=int(found[1])))

@@ -218,3 +218,38 @@ def test_column_slices(dim: int, world: int, slices: int, widths: list[int]) -> 
     assert len({strip.first_rank for strip in strips}) == min(world, len(strips))
     assert (covered(plan, "a") == 1).all()
     assert plan.notes == ("row-wise AdaGrad keeps a sum of its own for each column slice of a",)
+
+
+@pytest.mark.parametrize("sparse", ["rowwise_adagrad", "sgd"])
+@pytest.mark.parametrize("kind", ["zionex", "cpu"])
+def test_shapes_that_fit_badly(kind: str, sparse: str) -> None:
+    """12 ranks on nodes of 8; dims 4 and 2,048; 3 rows; a table larger than a node."""
+    tables = {
+        "narrow": {"rows": 1_000_000, "dim": 4},
+        "wide": {"rows": 10_000, "dim": 2048},
+        "short": {"rows": 3, "dim": 64},
+        "giant": {"rows": 700_000_000, "dim": 128},
+    }
+    recipe = plan_recipe(tables, pooling={"wide": 20.0, "giant": 3.0}, batch=4096, sparse=sparse)
+    ranks = replace(KINDS[kind], world=12, ranks_per_node=8, hbm_bytes=40 * GB, ddr_bytes=0)
+    plan = make_plan(recipe, ranks)
+    assert plan_problems(plan, recipe, ranks) == []
+    assert plan.tables["giant"].kind in ("row_wise", "column_wise")
+    for strip in (strip for table in plan.tables.values() for strip in table.strips if strip.num_ranks < 12):
+        assert strip.first_rank // 8 == (strip.first_rank + strip.num_ranks - 1) // 8  # inside a node
+    assert plan.ranks_per_node == 8
+
+
+def test_no_tables_to_place() -> None:
+    """All are replicas: nothing is exchanged but gradients."""
+    constraints = {name: {"types": ["data_parallel"]} for name in "ab"}
+    plan = make_plan(plan_recipe({"a": 10, "b": 20}, sharding={"tables": constraints}), processors(4, PLENTY))
+    assert set(kinds(plan).values()) == {"data_parallel"}
+
+
+@pytest.mark.parametrize("world", [1, 12])
+def test_no_tables_at_all(world: int) -> None:
+    recipe = plan_recipe({"a": 10}).model_copy(update={"tables": {}, "features": {}})
+    plan = make_plan(recipe, replace(KINDS["zionex"], world=world))
+    assert plan.tables == {}
+    assert predict(plan, recipe, replace(KINDS["zionex"], world=world)).step_s > 0
