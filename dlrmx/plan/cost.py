@@ -63,7 +63,7 @@ def predict(
     owner = _owner_costs(strips, larger, smaller)
     ranks[:, [Column.OWNER_IDS, Column.OWNER_VECTORS, Column.OWNER_BYTES]] = owner.sum(axis=0)
     replica = replicas(workload, topology, optimizer)
-    is_replica = np.array([not plan.tables[name].strips for name in workload.names])
+    is_replica = np.array([not plan.tables[name].strips for name in workload.names], dtype=bool)
     together = replica[is_replica].sum(axis=0)
     dense = dense_cost(recipe, topology, style)
     reduced_bytes = dense.all_reduce_bytes + all_reduce_bytes(workload)[is_replica].sum()
