@@ -31,7 +31,8 @@ class RemoteJob:
     words: str = ""
     remote: bool = True
     known: bool = False
-    _looked: float = 0.0
+    _code: int | None = None
+    _looked: float = -LOOK_S
     _known: float = field(default_factory=time.monotonic)
     _reached: float = field(default_factory=time.monotonic)
 
@@ -41,9 +42,20 @@ class RemoteJob:
         Raises ClusterError where the scheduler was not to be reached for UNREACHABLE_S.
         """
         now = time.monotonic()
-        if now < self._looked + LOOK_S:
-            return None
-        self._looked = now
+        if self._code is None and now >= self._looked + LOOK_S:
+            self._looked = now
+            self._code = self._look(now)
+        return self._code
+
+    def stop(self) -> None:
+        """Ask the job to save and stop; one that has not begun is cancelled. Raises ClusterError."""
+        by = "dlrmx cancel"
+        if is_live(self.run) and not is_copy(self.run):
+            stop_run(self.run, by=by)
+        else:
+            self.scheduler.cancel(self.app)
+
+    def _look(self, now: float) -> int | None:
         try:
             said = self.scheduler.describe(self.app)
         except ClusterError as error:
@@ -56,14 +68,6 @@ class RemoteJob:
             return None if now < self._known + UNKNOWN_S else self._settle(AppState.UNKNOWN, "its scheduler forgot it")
         self._known, self.known, self.words = now, True, said.msg
         return self._settle(said.state, said.msg) if said.state in ENDED else None
-
-    def stop(self) -> None:
-        """Ask the job to save and stop; one that has not begun is cancelled. Raises ClusterError."""
-        by = "dlrmx cancel"
-        if is_live(self.run) and not is_copy(self.run):
-            stop_run(self.run, by=by)
-        else:
-            self.scheduler.cancel(self.app)
 
     def _settle(self, state: AppState, words: str) -> int:
         """Write down an end that nobody at the job could write down; the exit code."""

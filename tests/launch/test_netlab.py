@@ -42,7 +42,7 @@ def on_both(netlab: Path, job: JobSpec, port: int) -> "Iterator[list[subprocess.
         for node in (0, 1):
             place = {"DLRMX_RENDEZVOUS": f"{ADDRESS}:{port}", "DLRMX_NODE_RANK": str(node)}
             env = {**os.environ, "DLRMX_JOB": job.to_variable(), **place}
-            words = [
+            words: list[str | Path] = [
                 netlab,
                 "run",
                 str(node),
