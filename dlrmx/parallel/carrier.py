@@ -14,6 +14,7 @@ from enum import IntEnum
 import numpy as np
 import torch
 
+from dlrmx.parallel.codec import Codec, Fp32
 from dlrmx.parallel.hops import Hop
 from dlrmx.parallel.packing import Packing
 from dlrmx.parallel.routing import Received, Routed
@@ -54,9 +55,19 @@ class Counts:
 class Carrier:
     """One hop's exchange among its members."""
 
-    def __init__(self, hop: Hop, weighted: Sequence[bool], wire: Wire, device: torch.device) -> None:
-        """weighted: whether each slot of the hop has weights."""
+    def __init__(
+        self,
+        hop: Hop,
+        weighted: Sequence[bool],
+        wire: Wire,
+        device: torch.device,
+        *,
+        forward: Codec | None = None,
+        backward: Codec | None = None,
+    ) -> None:
+        """weighted: whether each slot of the hop has weights. forward, backward: the wire formats, fp32 by default."""
         self.hop, self.packing = hop, Packing(hop)
+        self._forward, self._backward = forward or Fp32(), backward or Fp32()
         self._wire, self._device = wire, device
         self._served = [torch.tensor(served, dtype=torch.int64) for served in hop.served]
         self._weighted = np.array(weighted, dtype=bool)
@@ -101,11 +112,10 @@ class Carrier:
 
     def vectors(self, sums: Sequence[torch.Tensor], routed: Routed, counts: Counts) -> "PendingVectors":
         """Start sending (bags, D) sums per fused table back to where their bags came from."""
-        message = self.packing.join([tensor.detach() for tensor in sums], counts.bags)
-        pending = self._wire.all_to_all(
-            "vectors", message, self.packing.sizes(counts.bags), self.packing.sizes(routed.bags)
-        )
-        return PendingVectors(pending, self.packing, routed)
+        codec, widths = self._forward, self._widths(self._forward)
+        message = self.packing.join([codec.encode(tensor.detach()) for tensor in sums], counts.bags, codec.dtype)
+        out_counts, in_counts = (self.packing.sizes(bags, widths) for bags in (counts.bags, routed.bags))
+        return PendingVectors(self._wire.all_to_all("vectors", message, out_counts, in_counts), self, routed, codec)
 
     def gradients(
         self, leaves: Sequence[torch.Tensor], routed: Routed, counts: Counts, flag: float
@@ -115,13 +125,21 @@ class Carrier:
         `flag` is not 0 where this rank saw a non-finite value.
         """
         rows = self.packing.positions(routed.positions, routed.bags, routed.leaf_rows)
-        grads = [leaf.index_select(0, row) for leaf, row in zip(leaves, rows, strict=True)]
-        last = torch.full((1,), flag, device=self._device)
-        out_counts = [size + 1 for size in self.packing.sizes(routed.bags)]
-        in_counts = [size + 1 for size in self.packing.sizes(counts.bags)]
-        message = self.packing.join(grads, routed.bags, last)
+        codec, widths = self._backward, self._widths(self._backward)
+        grads = [codec.encode(leaf.index_select(0, row)) for leaf, row in zip(leaves, rows, strict=True)]
+        last = torch.full((1,), flag, device=self._device).to(codec.dtype)
+        out_counts = [size + 1 for size in self.packing.sizes(routed.bags, widths)]
+        in_counts = [size + 1 for size in self.packing.sizes(counts.bags, widths)]
+        message = self.packing.join(grads, routed.bags, codec.dtype, last)
         pending = self._wire.all_to_all("gradients", message, out_counts, in_counts)
-        return PendingGradients(pending, in_counts, self.packing, counts)
+        return PendingGradients(pending, in_counts, self, counts, codec)
+
+    def separate(self, message: torch.Tensor, bags: torch.Tensor, codec: Codec) -> list[torch.Tensor]:
+        """The (bags, D) vectors of each fused table in a message, decoded."""
+        return [codec.decode(part) for part in self.packing.separate(message, bags, self._widths(codec))]
+
+    def _widths(self, codec: Codec) -> list[int]:
+        return [codec.width(width) for width in self.hop.widths]
 
 
 @dataclass(frozen=True)
@@ -179,17 +197,18 @@ class PendingVectors:
     """Vectors under way to where their bags came from."""
 
     pending: Pending
-    packing: Packing
+    carrier: Carrier
     routed: Routed
+    codec: Codec
 
     def wait(self) -> list[torch.Tensor]:
         """Add the vectors of all members into each bag, in member order: (leaf_rows, D) per fused table.
 
         Untouched bags are zero.
         """
-        packing, routed = self.packing, self.routed
-        positions = packing.positions(routed.positions, routed.bags, routed.leaf_rows)
-        separated = packing.separate(self.pending.wait(), routed.bags)
+        routed = self.routed
+        positions = self.carrier.packing.positions(routed.positions, routed.bags, routed.leaf_rows)
+        separated = self.carrier.separate(self.pending.wait(), routed.bags, self.codec)
         return [
             vectors.new_zeros(count, vectors.shape[1]).index_add_(0, rows, vectors)
             for vectors, rows, count in zip(separated, positions, routed.leaf_rows, strict=True)
@@ -202,15 +221,16 @@ class PendingGradients:
 
     pending: Pending
     sizes: Sequence[int]
-    packing: Packing
+    carrier: Carrier
     counts: Counts
+    codec: Codec
 
     def wait(self) -> tuple[list[torch.Tensor], list[int]]:
         """Per fused table the (bags, D) gradients of the loss sum, and the members that raised the flag."""
         parts = self.pending.wait().split(list(self.sizes))
         flagged = [member for member, part in enumerate(parts) if float(part[-1]) != 0.0]
         body = torch.cat([part[:-1] for part in parts])
-        return self.packing.separate(body, self.counts.bags), flagged
+        return self.carrier.separate(body, self.counts.bags, self.codec), flagged
 
 
 def _mask(which: np.ndarray, counts: np.ndarray, device: torch.device) -> torch.Tensor:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from dlrmx.parallel.codec import Codec, Fp32
+from dlrmx.parallel.coded_sum import start_coded_sum
 from dlrmx.parallel.sparse_sum import SparseSum
 from dlrmx.parallel.wire import Wire
 from dlrmx.recipe.schema import DenseOptimizer
@@ -19,8 +21,15 @@ class DensePart:
     """A plain model's parameters, flat, with room for the gradients of replicated tables behind them."""
 
     def __init__(
-        self, model: nn.Module, optimizer: DenseOptimizer, *, extra: int, sparse: SparseSum | None = None
+        self,
+        model: nn.Module,
+        optimizer: DenseOptimizer,
+        *,
+        extra: int,
+        sparse: SparseSum | None = None,
+        codec: Codec | None = None,
     ) -> None:
+        """extra: gradients of replicated tables. codec: the wire format of what is not sparse, fp32 by default."""
         named = list(model.named_parameters())
         device = named[0][1].device if named else torch.device("cpu")
         total = sum(parameter.numel() for _, parameter in named)
@@ -38,7 +47,7 @@ class DensePart:
             parameter.grad = self.gradient[start : start + parameter.numel()].view(parameter.shape)
             start += parameter.numel()
         self._optimizer = _make(optimizer, self._flat)
-        self.sparse = sparse
+        self.sparse, self._codec = sparse, codec or Fp32()
 
     def zero(self) -> None:
         """Forget the last step's gradients."""
@@ -47,11 +56,17 @@ class DensePart:
     def sum(self, wire: Wire, *, step: int) -> None:
         """Sum all gradients, replicated tables' included, over all ranks. Collective."""
         if self.sparse is None:
-            wire.all_reduce("dense", self.buffer).wait()
+            self._sum(self.buffer, wire)
             return
         self.sparse.sum(self.gradient, step=step)
         if len(self.extra):
-            wire.all_reduce("dense", self.extra).wait()
+            self._sum(self.extra, wire)
+
+    def _sum(self, buffer: torch.Tensor, wire: Wire) -> None:
+        if isinstance(self._codec, Fp32):
+            wire.all_reduce("dense", buffer).wait()
+        else:
+            start_coded_sum(buffer, self._codec, wire).wait()
 
     def residuals(self) -> Iterator[tuple[str, torch.Tensor]]:
         """What this rank held back of each parameter's gradient, to save or to fill; nothing without a threshold."""

@@ -11,6 +11,7 @@ import torch
 
 from dlrmx.data.batches import Bags
 from dlrmx.model.initial import fill_initial
+from dlrmx.parallel.codec import Codecs
 from dlrmx.parallel.exchange import Boundary, Exchange
 from dlrmx.parallel.layout import make_layout
 from dlrmx.parallel.replicated import Near, Replicated
@@ -30,11 +31,13 @@ class Embeddings:
         *,
         wire: Wire,
         device: torch.device,
+        codecs: Codecs | None = None,
     ) -> None:
+        """codecs: the wire formats of vectors and gradients, fp32 by default."""
         layout = make_layout(plan, features)
         self._plan, self._layout, self._rank = plan, layout, wire.rank
         self._optimizer, self._device = optimizer, device
-        self.exchange = Exchange(layout, wire, optimizer, device)
+        self.exchange = Exchange(layout, wire, optimizer, device, codecs or Codecs())
         self.replicated = Replicated(plan, features, optimizer, device)
         self._means = [feature.pooling == "mean" for feature in features.values()]
         # Per feature: its column slices from left to right, and of each the slots, several where rows are cut in bands.

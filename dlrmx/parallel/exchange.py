@@ -27,6 +27,7 @@ from dlrmx.parallel.carrier import (
     PendingIds,
     PendingVectors,
 )
+from dlrmx.parallel.codec import Codecs
 from dlrmx.parallel.fused import FusedTable
 from dlrmx.parallel.hops import all_ranks, own_node
 from dlrmx.parallel.layout import Layout
@@ -79,7 +80,9 @@ class InNode:
 class Exchange:
     """The sharded tables of one rank, and the exchange with all others."""
 
-    def __init__(self, layout: Layout, wire: Wire, optimizer: SparseOptimizer, device: torch.device) -> None:
+    def __init__(
+        self, layout: Layout, wire: Wire, optimizer: SparseOptimizer, device: torch.device, codecs: Codecs
+    ) -> None:
         self._device = device
         self.tables = tuple(
             FusedTable(
@@ -95,11 +98,13 @@ class Exchange:
         )
         world = all_ranks(layout, wire.rank)
         self._router = Router(layout, world, device)
-        self._world = Carrier(world, [slot.weighted for slot in layout.slots], wire, device)
+        weighted = [slot.weighted for slot in layout.slots]
+        self._world = Carrier(world, weighted, wire, device, forward=codecs.forward, backward=codecs.backward)
         self._in_node: InNode | None = None
         if (node := own_node(layout, wire.rank)) is not None:
             assert wire.ranks_per_node == layout.ranks_per_node, (wire.ranks_per_node, layout.ranks_per_node)
-            carrier = Carrier(node, [layout.slots[slot].weighted for slot in node.slots], wire.in_node(), device)
+            # Inside a node fp32: links are fast there, and partial sums would be rounded twice.
+            carrier = Carrier(node, [weighted[slot] for slot in node.slots], wire.in_node(), device)
             places = tuple(world.fused.index(fused) for fused in node.fused)
             self._in_node = InNode(Router(layout, node, device), carrier, places)
         self._sequence = 0

@@ -15,7 +15,6 @@ class Packing:
 
     def __init__(self, hop: Hop) -> None:
         self.ranges = hop.ranges
-        self._widths = torch.tensor(hop.widths, dtype=torch.int64)
         self._members = len(hop.members)
 
     def rows(self, bags: torch.Tensor) -> torch.Tensor:
@@ -23,9 +22,9 @@ class Packing:
         columns = [bags[:, first:last].sum(1) for first, last in self.ranges]
         return torch.stack(columns, dim=1) if columns else bags.new_zeros(self._members, 0)
 
-    def sizes(self, bags: torch.Tensor) -> list[int]:
-        """Numbers of all vectors, by member."""
-        sizes: list[int] = (self.rows(bags) * self._widths).sum(1).tolist()
+    def sizes(self, bags: torch.Tensor, widths: Sequence[int]) -> list[int]:
+        """Elements of all vectors, by member; of one vector, by fused table: `widths`."""
+        sizes: list[int] = (self.rows(bags) * torch.tensor(widths, dtype=torch.int64)).sum(1).tolist()
         return sizes
 
     def part(self, flat: torch.Tensor, counts: torch.Tensor, fused: int) -> torch.Tensor:
@@ -42,17 +41,16 @@ class Packing:
         return [self.part(positions, bags, index) - start for index, start in enumerate(before)]
 
     def join(
-        self, tables: Sequence[torch.Tensor], bags: torch.Tensor, last: torch.Tensor | None = None
+        self, tables: Sequence[torch.Tensor], bags: torch.Tensor, dtype: torch.dtype, last: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """One flat message of (rows, D) tensors, one per fused table; `last` ends each member's part."""
+        """One flat message of (rows, width) tensors of `dtype`, one per fused table; `last` ends each member's part."""
         rows = self.rows(bags)
         parts = [table.split(rows[:, index].tolist()) for index, table in enumerate(tables)]
         ends = [] if last is None else [last]
         pieces = [piece for m in range(self._members) for piece in (*(p[m].reshape(-1) for p in parts), *ends)]
-        return torch.cat(pieces) if pieces else torch.empty(0)
+        return torch.cat(pieces) if pieces else torch.empty(0, dtype=dtype)
 
-    def separate(self, message: torch.Tensor, bags: torch.Tensor) -> list[torch.Tensor]:
-        """The inverse of `join`: one (rows, D) tensor per fused table, in (member, slot, bag) order."""
-        views = message.split((self.rows(bags) * self._widths).view(-1).tolist())
-        count = len(self.ranges)
-        return [torch.cat(views[index::count]).view(-1, int(self._widths[index])) for index in range(count)]
+    def separate(self, message: torch.Tensor, bags: torch.Tensor, widths: Sequence[int]) -> list[torch.Tensor]:
+        """The inverse of `join`: one (rows, width) tensor per fused table, in (member, slot, bag) order."""
+        views = message.split((self.rows(bags) * torch.tensor(widths, dtype=torch.int64)).view(-1).tolist())
+        return [torch.cat(views[index :: len(widths)]).view(-1, width) for index, width in enumerate(widths)]

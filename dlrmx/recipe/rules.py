@@ -263,6 +263,15 @@ def _best_is_measured(recipe: Recipe) -> Iterator[Problem]:
         )
 
 
+def _thresholds_have_formats(recipe: Recipe) -> Iterator[Problem]:
+    """Entries that are sent one by one have no vector to share a scale with."""
+    if recipe.exchange.threshold.dense is not None and recipe.exchange.dense == "int8":
+        hint = "use bf16, or take one of the two out"
+        yield Problem(
+            "int8 is for whole vectors, and threshold.dense sends single numbers", key="exchange.dense", hint=hint
+        )
+
+
 RULES = (
     Rule(("features", "tables"), _tables_exist),
     Rule(("features", "tables"), _tables_are_used),
@@ -282,5 +291,6 @@ RULES = (
     Rule(("sharding", "tables"), _sharded_tables_exist),
     Rule(("sharding", "tables"), _slices_fit),
     Rule(("checkpoint", "train"), _best_is_measured),
+    Rule(("exchange",), _thresholds_have_formats),
     *(Rule(sections, check) for sections, check in UNREAD),
 )

@@ -426,9 +426,18 @@ class Thresholds(Settings):
     dense: Threshold | None = setting("gradients of the dense part; what is not sent is added to the next step's", None)
 
 
-class Exchange(Settings):
-    """What travels between ranks, and how."""
+WireFormat = Literal["fp32", "fp16", "bf16", "int8"]
 
+
+class Exchange(Settings):
+    """What travels between ranks, and how.
+
+    Formats: fp16 and bf16 halve what travels, int8 (with a scale for each vector) quarters it. Sums are added in fp32.
+    """
+
+    forward: WireFormat = setting("format of the tables' vectors on the wire", "fp32")
+    backward: WireFormat = setting("format of the vectors' gradients on the wire", "fp32")
+    dense: WireFormat = setting("format of the dense gradients on the wire", "fp32")
     threshold: Thresholds = section(Thresholds, "dynamic communication thresholding")
 
 

@@ -4,6 +4,7 @@ import torch
 
 from dlrmx.errors import InputError
 from dlrmx.model.build import build_model
+from dlrmx.parallel.codec import Codecs
 from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
 from dlrmx.parallel.sparse_sum import SparseSum
@@ -21,16 +22,19 @@ def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, devic
     _refuse_tiers(plan, device)
     dims = [recipe.tables[feature.table].dim for feature in recipe.features.values()]
     model = build_model(recipe.model, dense_dim=dense_dim, dims=dims, seed=recipe.seed).to(device)
-    embeddings = Embeddings(plan, recipe.features, recipe.optimizer.sparse, wire=wire, device=device)
+    codecs = Codecs(recipe.exchange)
+    embeddings = Embeddings(plan, recipe.features, recipe.optimizer.sparse, wire=wire, device=device, codecs=codecs)
     threshold = recipe.exchange.threshold.dense
     sizes = [parameter.numel() for parameter in model.parameters()]
-    sparse = None if threshold is None else SparseSum(threshold, sizes, wire, device)
-    dense = DensePart(model, recipe.optimizer.dense, extra=embeddings.replicated.num_gradients, sparse=sparse)
+    sparse = None if threshold is None else SparseSum(threshold, sizes, wire, device, codecs.dense.dtype)
+    extra = embeddings.replicated.num_gradients
+    dense = DensePart(model, recipe.optimizer.dense, extra=extra, sparse=sparse, codec=codecs.dense)
     return Parts(
         wire=wire,
         model=model,
         dense=dense,
         embeddings=embeddings,
+        codecs=codecs,
         device=device,
         autocast=torch.bfloat16 if recipe.train.precision == "bf16" else None,
     )

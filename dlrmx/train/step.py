@@ -16,6 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from dlrmx.data.batches import Batch
 from dlrmx.errors import DlrmxError
 from dlrmx.parallel.carrier import Order
+from dlrmx.parallel.codec import Codecs
 from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
 from dlrmx.parallel.exchange import Boundary, Requests
@@ -41,6 +42,7 @@ class Parts:
     model: nn.Module
     dense: DensePart
     embeddings: Embeddings
+    codecs: Codecs
     device: torch.device
     autocast: torch.dtype | None
 

@@ -25,18 +25,21 @@ class StepLog:
         self._session = session
         self._scores: list[torch.Tensor] = []
         self._sent: Counter[tuple[Kind, Link]] = Counter()
+        self._clamped: Counter[str] = Counter()
         self._began = time.monotonic()
         self._paused = 0.0
 
     def add(self, done: Forward) -> None:
         """Remember one step's predictions and traffic."""
         self._sent.update(self._session.parts.wire.take_traffic())
+        self._clamped.update(self._session.parts.codecs.take_clamped())
         self._scores.append(torch.stack([done.logits.detach(), done.labels], dim=1))
 
     def skip(self, seconds: float) -> None:
         """Leave time that was not training (evaluation, saving) and its traffic out of the next record."""
         self._paused += seconds
         self._session.parts.wire.take_traffic()
+        self._session.parts.codecs.take_clamped()
 
     def write(self, position: Position) -> None:
         """Write the record of the steps up to `position`. Collective."""
@@ -46,8 +49,11 @@ class StepLog:
         sent_out = _by_kind(self._sent, ("out",), steps)
         scores = wire.gather(torch.cat(self._scores))
         memory = wire.agree(rss_bytes())
-        self._scores, self._sent, self._began, self._paused = [], Counter(), time.monotonic(), 0.0
-        if scores is None:
+        clamped = wire.gather(torch.tensor([list(self._clamped.values())]))
+        kinds = list(self._clamped)
+        self._scores, self._sent, self._clamped = [], Counter(), Counter()
+        self._began, self._paused = time.monotonic(), 0.0
+        if scores is None or clamped is None:
             return
         metrics = score_metrics(scores)
         append_record(
@@ -64,6 +70,7 @@ class StepLog:
             step_ms=1000 * seconds / steps,
             bytes=sent,
             bytes_out=sent_out,
+            clamped=dict(zip(kinds, clamped.sum(0).tolist(), strict=True)),
             rss_bytes=memory,
         )
 

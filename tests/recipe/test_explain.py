@@ -13,7 +13,7 @@ from dlrmx.recipe.explain import show
     [
         ("train.batsh=1", "train.batsh", "unknown key / did you mean batch?"),
         ("train.zzz=1", "train.zzz", "unknown key / there is: batch, stop, init_from, precision, evaluate"),
-        ("exchange={}", "exchange", "unknown key / there is: dlrmx, name"),
+        ("overlap={}", "overlap", "unknown key / there is: dlrmx, name"),
         ("train.batch=1e6", "train.batch", "must be a whole number, not 1000000.0 / write 1_000_000"),
         ("train.batch=many", "train.batch", 'must be a whole number, not "many"'),
         ('train.batch="512"', "train.batch", 'must be a whole number, not "512" / take the quotes away'),

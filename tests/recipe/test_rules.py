@@ -40,6 +40,11 @@ def test_both_examples_are_valid(problems: Any, example: Path, tabular: Path) ->
         (["dense.price.transform=standardize", "dense.price.mean=1"], "dense.price", "standardize needs std"),
         (["sharding.tables.itme={types: [row_wise]}"], "sharding.tables.itme", "did you mean item?"),
         (["sharding.tables.item={types: [column_wise], slices: 5}"], "sharding.tables.item.slices", "at most 4 slices"),
+        (
+            ["exchange.dense=int8", "exchange.threshold.dense={sparsity: 0.9}"],
+            "exchange.dense",
+            "int8 is for whole vectors, and threshold.dense sends single numbers",
+        ),
         (["train.evaluate.every=null"], "checkpoint.best", "train.evaluate.every is not set"),
         (["train.evaluate.on=test"], "checkpoint.best", "never measured: evaluations are on test"),
     ],

@@ -1,0 +1,150 @@
+"""Wire formats: how vectors of fp32 numbers look between ranks.
+
+Applied at the exchange only, in both directions of the sharded tables and to the dense gradients. Whatever the format,
+zero stays zero, so that no optimizer moves what had no gradient, and what is not finite arrives as not finite, so that
+a NaN is found where it would be found in fp32. A finite number outside of what the format can say becomes the nearest
+that it can, and is counted.
+
+Legend: n vectors of D numbers.
+"""
+
+from typing import Protocol
+
+import torch
+
+from dlrmx.recipe.schema import Exchange, WireFormat
+
+INT8_MOST = 127
+SCALE_BYTES = 4
+# A row of smaller numbers than 127 of these is sent as zeros: 1 / scale would not be finite.
+SMALLEST_SCALE = 1e-37
+
+
+class Codec(Protocol):
+    """One format. `clamped` counts the numbers that it could not say."""
+
+    clamped: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of a message."""
+
+    def width(self, numbers: int) -> int:
+        """Elements of a message that a vector of so many numbers takes."""
+
+    def encode(self, vectors: torch.Tensor) -> torch.Tensor:
+        """(n, D) fp32 -> (n, width(D))."""
+
+    def decode(self, coded: torch.Tensor) -> torch.Tensor:
+        """(n, width(D)) -> (n, D) fp32."""
+
+
+class Codecs:
+    """The formats of the three kinds of traffic that have one, with a count of their own each."""
+
+    def __init__(self, settings: Exchange | None = None) -> None:
+        settings = settings or Exchange()
+        self.forward = make_codec(settings.forward)
+        self.backward = make_codec(settings.backward)
+        self.dense = make_codec(settings.dense)
+
+    def take_clamped(self) -> dict[str, int]:
+        """Numbers clamped by this rank since the last call, by kind of traffic; starts counting anew."""
+        taken = {}
+        for kind, codec in (("vectors", self.forward), ("gradients", self.backward), ("dense", self.dense)):
+            taken[kind], codec.clamped = codec.clamped, 0
+        return taken
+
+
+def make_codec(name: WireFormat) -> Codec:
+    """The codec of a recipe's word for it."""
+    match name:
+        case "fp32":
+            return Fp32()
+        case "fp16":
+            return Half(torch.float16)
+        case "bf16":
+            return Half(torch.bfloat16)
+        case "int8":
+            return Int8()
+
+
+class Fp32:
+    """Numbers as they are."""
+
+    dtype = torch.float32
+
+    def __init__(self) -> None:
+        self.clamped = 0
+
+    def width(self, numbers: int) -> int:
+        return numbers
+
+    def encode(self, vectors: torch.Tensor) -> torch.Tensor:
+        return vectors
+
+    def decode(self, coded: torch.Tensor) -> torch.Tensor:
+        return coded
+
+
+class Half:
+    """fp16 or bf16, rounded to nearest."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.clamped, self._dtype, self._most = 0, dtype, torch.finfo(dtype).max
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._dtype
+
+    def width(self, numbers: int) -> int:
+        return numbers
+
+    def encode(self, vectors: torch.Tensor) -> torch.Tensor:
+        if vectors.numel():
+            low, high = torch.aminmax(vectors)
+            if not (-self._most <= float(low) and float(high) <= self._most):
+                vectors = self._clamp(vectors)
+        return vectors.to(self._dtype)
+
+    def _clamp(self, vectors: torch.Tensor) -> torch.Tensor:
+        outside = vectors.isfinite() & (vectors.abs() > self._most)
+        self.clamped += int(outside.sum())
+        return torch.where(outside, vectors.clamp(-self._most, self._most), vectors)
+
+    def decode(self, coded: torch.Tensor) -> torch.Tensor:
+        return coded.to(torch.float32)
+
+
+class Int8:
+    """Whole numbers from -127 to 127 in steps of the vector's own, its largest magnitude / 127, which follows them.
+
+    fbgemm's FloatToFused8BitRowwiseQuantized puts the vector's minimum at 0, which has finer steps where signs are all
+    alike, but takes 8 bytes to say so and turns a zero among other numbers into a small number; under Adagrad that
+    moves a weight which had no gradient by a full step.
+    """
+
+    dtype = torch.uint8
+
+    def __init__(self) -> None:
+        self.clamped = 0  # the scale leaves no number outside
+
+    def width(self, numbers: int) -> int:
+        return numbers + SCALE_BYTES
+
+    def encode(self, vectors: torch.Tensor) -> torch.Tensor:
+        count, numbers = vectors.shape
+        coded = torch.empty(count, numbers + SCALE_BYTES, dtype=torch.uint8, device=vectors.device)
+        if not count:
+            return coded
+        scale = torch.linalg.vector_norm(vectors, torch.inf, dim=1, keepdim=True) / INT8_MOST
+        usable = (scale > SMALLEST_SCALE) & scale.isfinite()
+        steps = vectors * torch.where(usable, 1 / scale, 0)
+        coded[:, :numbers] = torch.where(usable, steps, 0).round_().to(torch.int8).view(torch.uint8)
+        coded[:, numbers:] = scale.view(torch.uint8)
+        return coded
+
+    def decode(self, coded: torch.Tensor) -> torch.Tensor:
+        numbers = coded.shape[1] - SCALE_BYTES
+        scale = coded[:, numbers:].contiguous().view(torch.float32)
+        return coded[:, :numbers].view(torch.int8).to(torch.float32) * scale

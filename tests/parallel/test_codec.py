@@ -1,0 +1,96 @@
+"""Wire formats, held to numpy in every bit."""
+
+import numpy as np
+import pytest
+import torch
+
+from dlrmx.parallel.codec import Codecs, make_codec
+from dlrmx.recipe.schema import Exchange, WireFormat
+
+FORMATS: tuple[WireFormat, ...] = ("fp32", "fp16", "bf16", "int8")
+# Largest error beside the largest magnitude of the row: half a unit in the last place, half a step of 127.
+ERRORS = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / 127}
+
+
+def vectors(rows: int = 1000, dim: int = 64) -> torch.Tensor:
+    """Rows of magnitudes from 1e-6 to 1e3, of one sign or both, a fifth of all numbers zero."""
+    rng = np.random.default_rng(5)
+    values = rng.normal(size=(rows, dim)) * 10.0 ** rng.uniform(-6, 3, size=(rows, 1))
+    values[::3] = np.abs(values[::3])
+    values[rng.random((rows, dim)) < 0.2] = 0
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def through(name: WireFormat, values: torch.Tensor) -> torch.Tensor:
+    codec = make_codec(name)
+    coded = codec.encode(values)
+    assert coded.dtype == codec.dtype
+    assert coded.shape == (len(values), codec.width(values.shape[1]))
+    return codec.decode(coded)
+
+
+def by_numpy(name: WireFormat, values: np.ndarray) -> np.ndarray:
+    """What arrives, written out: the nearest number of the format, halves to even."""
+    if name == "fp16":
+        return values.astype(np.float16).astype(np.float32)
+    if name == "bf16":
+        bits = values.view(np.uint32).astype(np.uint64)
+        kept = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
+        return kept.astype(np.uint32).view(np.float32)
+    scale = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
+    found: np.ndarray = np.rint(values * inverse) * scale
+    return found.astype(np.float32)
+
+
+@pytest.mark.parametrize("name", FORMATS[1:])
+def test_what_arrives_is_what_numpy_says_in_every_bit(name: WireFormat) -> None:
+    values = vectors()
+    assert np.array_equal(through(name, values).numpy(), by_numpy(name, values.numpy()))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_error_is_that_of_the_format_and_zero_stays_zero(name: WireFormat) -> None:
+    values = vectors()
+    got = through(name, values)
+    most = values.abs().amax(1, keepdim=True)
+    smallest_fp16 = 2.0**-25 if name == "fp16" else 0.0
+    assert bool(((got - values).abs() <= ERRORS[name] * most * (1 + 1e-6) + smallest_fp16).all())
+    assert bool((got[values == 0] == 0).all())
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_coding_twice_changes_nothing_more_than_once(name: WireFormat) -> None:
+    once = through(name, vectors())
+    torch.testing.assert_close(through(name, once), once, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_not_finite_arrives_so(name: WireFormat) -> None:
+    values = torch.ones(3, 4)
+    values[0, 1], values[1, 2] = torch.nan, -torch.inf
+    got = through(name, values)
+    assert [bool(torch.isfinite(row).all()) for row in got] == [False, False, True]
+    assert torch.equal(got[2], values[2])
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16"])
+def test_what_the_format_cannot_say_is_clamped_and_counted(name: WireFormat) -> None:
+    codecs = Codecs(Exchange(backward=name))
+    most = torch.finfo(codecs.backward.dtype).max
+    values = torch.tensor([[3.4028e38, -3.4028e38, 1.0, torch.inf]])
+    got = codecs.backward.decode(codecs.backward.encode(values))
+    assert got.tolist() == [[most, -most, 1.0, torch.inf]]
+    assert codecs.take_clamped() == {"vectors": 0, "gradients": 2, "dense": 0}
+    assert codecs.take_clamped() == {"vectors": 0, "gradients": 0, "dense": 0}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_rows_and_rows_of_next_to_nothing(name: WireFormat) -> None:
+    assert through(name, torch.empty(0, 8)).shape == (0, 8)
+    tiny = torch.full((1, 4), 1e-38)
+    assert bool((through(name, tiny).abs() <= 1.01 * tiny).all())
+
+
+def test_int8_takes_a_byte_a_number_and_four_a_row() -> None:
+    assert make_codec("int8").encode(torch.ones(10, 64)).nbytes == 10 * (64 + 4)
