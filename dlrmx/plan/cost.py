@@ -9,6 +9,7 @@ from dlrmx.plan.facts import Facts
 from dlrmx.plan.memory import FP32_BYTES, dense_bytes, dense_layers, num_parameters, pipeline_bytes
 from dlrmx.plan.pieces import (
     OURS,
+    SECONDS,
     STAGES,
     Column,
     Style,
@@ -26,7 +27,6 @@ from dlrmx.recipe.schema import Dlrm, Recipe
 
 OPS_PER_LAYER = 2  # the product, and bias with activation
 COLLECTIVES = {"ids": 2, "vectors": 1, "gradients": 1, "all_reduce": 1}  # a step's; the counts go before the ids
-TABLE_SECONDS = [*STAGES, Column.OWNER_IDS, Column.OWNER_VECTORS]
 # Places of stages in Stages: the update and the next step's ids, look-up and vectors, the dense part, gradients.
 STRETCHES = ([7, 0], [1, 2], [3, 4, 5], [6])
 MEMORY_COLUMNS = (Column.WEIGHTS, Column.STATE, Column.EXCHANGE, Column.HOST_WEIGHTS, Column.HOST_STATE)
@@ -71,7 +71,7 @@ def predict(
     slowest = _slowest(stages)
     exposed = _exposed(slowest, dense, style)
     reduced_s = float(all_reduce_seconds(all_reduce_bytes(workload)[is_replica].sum(), topology))
-    loads = ranks[:, TABLE_SECONDS].sum(axis=1) + together[STAGES].sum() + reduced_s
+    loads = ranks[:, SECONDS].sum(axis=1) + together[STAGES].sum() + reduced_s
     return Prediction(
         batch=recipe.train.batch,
         memory=_memory(ranks, together, recipe, topology, workload),

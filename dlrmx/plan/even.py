@@ -108,7 +108,7 @@ def _exchange(search: Search, worst: int) -> bool:
         for value in (search.things.device_bytes, search.things.host_bytes)
     )
     able = _able(search, worst, rank, device, host)
-    able &= (grown @ search.weight <= search.limit) & (left @ search.weight <= search.limit)
+    able &= (_seconds(grown, search) <= search.limit) & (_seconds(left, search) <= search.limit)
     gain = np.where(able, gain, -np.inf)
     row, column = divmod(int(gain.argmax()), gain.shape[1])
     if not gain[row, column] > EPSILON * search.height[worst]:
@@ -123,6 +123,12 @@ def _exchange(search: Search, worst: int) -> bool:
     both = [worst, light]
     search.height[both] = _heights(search.load[both], search.weight)
     return True
+
+
+def _seconds(load: Floats, search: Search) -> Floats:
+    """Of all stretches together. (..., S) -> (...)"""
+    seconds: Floats = (load * search.weight).sum(axis=-1)
+    return seconds
 
 
 def _able(search: Search, worst: int, rank: Ints, device: Floats, host: Floats) -> Bools:

@@ -51,6 +51,7 @@ class Column(IntEnum):
 
 
 STAGES = [Column.IDS, Column.LOOKUP, Column.VECTORS, Column.GRADIENTS, Column.UPDATE]
+SECONDS = [*STAGES, Column.OWNER_IDS, Column.OWNER_VECTORS]
 DEVICE_BYTES = [Column.WEIGHTS, Column.STATE, Column.EXCHANGE]
 HOST_BYTES = [Column.HOST_WEIGHTS, Column.HOST_STATE]
 
@@ -131,7 +132,10 @@ def state_numbers(cols: Floats, optimizer: SparseKind) -> Floats:
 
 
 def costs(pieces: Pieces, workload: Workload, topology: Topology, optimizer: SparseKind, style: Style = OURS) -> Floats:
-    """The cost table of pieces. (P, C)"""
+    """The cost table of pieces, in whole bytes and in seconds of single precision. (P, C)
+
+    Exponentials and logarithms differ in their last bits from one processor to another, and the plan must not.
+    """
     rate, table = rates(topology), pieces.table
     share = pieces.rows / workload.rows[table]
     ids = workload.ids[table] * share
@@ -149,7 +153,14 @@ def costs(pieces: Pieces, workload: Workload, topology: Topology, optimizer: Spa
     # Each vector is read, added and written, and so is its gradient.
     found[:, Column.OWNER_VECTORS] = 3 * vectors * FP32_BYTES * owner * rate.device
     found[:, Column.OWNER_BYTES] = (2 * vectors * FP32_BYTES + ids * ID_BYTES) * owner
-    return found
+    return rounded(found)
+
+
+def rounded(found: Floats) -> Floats:
+    """A cost table as it is on every machine: bytes of memory as whole numbers, all else with 24 bits."""
+    memory = np.zeros(found.shape[1], dtype=bool)
+    memory[[*DEVICE_BYTES, *HOST_BYTES, Column.OWNER_BYTES]] = True
+    return np.where(memory, np.ceil(found - 1e-6), found.astype(np.float32))
 
 
 def _memory(found: Floats, pieces: Pieces, workload: Workload, topology: Topology, optimizer: SparseKind) -> None:
@@ -255,7 +266,7 @@ def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> F
     found[:, Column.WEIGHTS] = rows * dim * workload.element_bytes
     found[:, Column.STATE] = rows * state
     found[:, Column.EXCHANGE] = 2 * rows * dim * FP32_BYTES
-    return found
+    return rounded(found)
 
 
 def all_reduce_bytes(workload: Workload) -> Floats:
