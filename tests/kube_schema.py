@@ -25,6 +25,7 @@ def read_crd(path: Path) -> Schema:
 
 
 KEEP = "x-kubernetes-preserve-unknown-fields"
+UNKNOWN = "strict decoding error: unknown field"
 
 
 def faults(schema: Schema, value: Any, at: str = "") -> Iterator[str]:
@@ -70,7 +71,7 @@ def _object_faults(schema: Schema, value: dict[str, Any], at: str) -> Iterator[s
         elif isinstance(others, dict):
             yield from faults(others, entry, f"{at}.{name}")
         elif known and not others and not schema.get(KEEP):
-            yield f'{at}: strict decoding error: unknown field "{name}"'
+            yield f'{at}: {UNKNOWN} "{name}"'
 
 
 def _duplicates(schema: Schema, value: list[Any], at: str) -> Iterator[str]:

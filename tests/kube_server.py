@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlparse
 
 import yaml
 
-from kube_schema import Schema, faults
+from kube_schema import UNKNOWN, Schema, faults
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]  # resource with its group, namespace, name
@@ -192,7 +192,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, resource: str, namespace: str, more: list[str], query: dict[str, str], body: Any) -> None:
         cluster = self.cluster
         if self.command == "POST":
-            made = _admitted(cluster, resource, namespace, body)
+            strict = query.get("fieldValidation") == "Strict"
+            made = _admitted(cluster, resource, namespace, body, strict=strict)
             cluster.put(resource, made)
             cluster.created(resource, made)
             return self._send(201, made)
@@ -287,14 +288,17 @@ DNS_1035 = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 
-def _admitted(cluster: Cluster, resource: str, namespace: str, body: Object) -> Object:
-    """The object as it is stored. Raises Refusal as the API server, its schemas or Volcano's webhook would."""
+def _admitted(cluster: Cluster, resource: str, namespace: str, body: Object, *, strict: bool) -> Object:
+    """The object as it is stored. Raises Refusal as the API server, its schemas or Volcano's webhook would.
+
+    Not `strict`: fields that the schema does not know are no fault. (A real server then drops them in silence.)
+    """
     metadata = body["metadata"]
     name = metadata.get("name") or metadata["generateName"] + uuid.uuid4().hex[:5]
     if cluster.find(resource, namespace, name):
         kind = resource.partition(".")[0]
         raise Refusal(409, "AlreadyExists", f'{resource} "{name}" already exists', name, kind)
-    wrong = list(_faults(cluster, resource, name, body))
+    wrong = [fault for fault in _faults(cluster, resource, name, body) if strict or UNKNOWN not in fault]
     if wrong:
         raise Refusal(422, "Invalid", f'{resource} "{name}" is invalid: {"; ".join(wrong)}', name, resource)
     if resource == VOLCANO_JOBS and (why := _webhook(cluster, name, body["spec"])):

@@ -80,6 +80,11 @@ def test_a_cluster_that_is_not_there_is_exit_code_3(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "no Kubernetes cluster can be told from" in done.stderr
     assert "Traceback" not in done.stderr
+    write_kubeconfig(tmp_path / "dead", "http://127.0.0.1:1")
+    done = dlrmx(tmp_path, "train", "tiny.yaml", "--cluster", "lab", env={**env, "KUBECONFIG": str(tmp_path / "dead")})
+    assert done.returncode == 3
+    said = [line for line in done.stderr.splitlines() if not line.startswith(("start", "error:", "    is the VPN up"))]
+    assert said == [], "no library's words about its retries"
 
 
 @pytest.mark.parametrize(("kind", "seen"), [("volcano", True), ("job", False)])
