@@ -132,6 +132,21 @@ def test_a_node_that_is_lost_again_and_again_ends_the_run(tmp_path: Path) -> Non
     assert run_state(job.run).attempt == 2
 
 
+def test_the_next_start_of_a_job_has_the_one_before_save_and_end(tmp_path: Path) -> None:
+    """Slurm may take a node for dead whose processes live on. A job of one node has no others to miss it."""
+    job = make_nodes(tmp_path, LONG, nodes=1)
+    with started(job, 0, nodes=1) as (old,):
+        wait_for(lambda: job.events(1, "saved"))
+        with started(job, 0, nodes=1) as (new,):
+            begun = wait_for(lambda: job.events(2, "begin"))
+            assert old.wait(60) == 75
+            assert begun[0]["step"] == job.events(1, "stopped")[0]["step"]
+            assert job.events(1, "attempt_ended")[0]["time"] < job.events(2, "claimed")[0]["time"]
+            assert "the next start of its job" in job.events(1, "stop_requested")[0]["by"]
+            new.send_signal(signal.SIGTERM)
+            assert new.wait(60) == 75
+
+
 def test_without_node_0_the_others_end(tmp_path: Path) -> None:
     job = make_nodes(tmp_path, LONG)
     with started(job, free_port()) as processes:

@@ -14,7 +14,8 @@ from dlrmx.errors import InputError, UnknownRun
 from dlrmx.launch.app import app_def
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.local import LocalOpts, LocalScheduler, app_id_of
-from dlrmx.launch.submit import cancel, dry_run_text, submit
+from dlrmx.launch.slurm import SlurmOpts, SlurmScheduler
+from dlrmx.launch.submit import LocalJob, cancel, dry_run_text, submit
 from dlrmx.runs.claim import claim_attempt, create_run, hold
 from dlrmx.runs.events import append_event
 from dlrmx.runs.registry import find_run
@@ -49,7 +50,7 @@ def _fingerprint(job: FakeJob) -> str:
 def test_a_detached_job_is_cancelled_from_anywhere(tmp_path: Path) -> None:
     job = created(make_job(tmp_path, LONG))
     handle = submit(job.spec, job.profile, attached=False)
-    assert handle.process
+    assert isinstance(handle, LocalJob)
     assert os.getsid(handle.process.pid) == handle.process.pid, "a session of its own: no terminal's Ctrl-C or hang-up"
     wait_for(lambda: job.events(1, "begin"))
     found = find_run("tiny")
@@ -85,7 +86,7 @@ def test_a_job_that_still_starts_can_be_stopped(tmp_path: Path) -> None:
     job = created(make_job(tmp_path, LONG))
     handle = submit(job.spec, job.profile, attached=True)
     handle.stop()
-    assert handle.process
+    assert isinstance(handle, LocalJob)
     assert handle.process.wait() == 75
     assert run_state(job.run).state == "stopped"
     assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
@@ -94,6 +95,7 @@ def test_a_job_that_still_starts_can_be_stopped(tmp_path: Path) -> None:
 def test_a_job_can_be_killed_before_it_has_saved(tmp_path: Path) -> None:
     job = created(make_job(tmp_path, {**LONG, "save_s": 3600}))
     handle = submit(job.spec, job.profile, attached=True)
+    assert isinstance(handle, LocalJob)
     wait_for(lambda: job.events(1, "begin"))
     assert handle.poll() is None
     handle.stop()
@@ -125,6 +127,11 @@ def test_a_dry_run_leaves_the_app_as_it_was(tmp_path: Path) -> None:
     before = copy.deepcopy(app)
     LocalScheduler("x").submit_dryrun(app, LocalOpts())
     assert app == before
+    on_slurm = make_job(tmp_path / "slurm", {}, settings=["cluster.scheduler=slurm"])
+    app = app_def(on_slurm.spec, on_slurm.profile)
+    before = copy.deepcopy(app)
+    SlurmScheduler("x").submit_dryrun(app, SlurmOpts())
+    assert app == before
 
 
 def test_a_resume_notes_what_came_before_it(tmp_path: Path) -> None:
@@ -142,7 +149,7 @@ def test_a_submission_forgets_how_the_last_one_ended(tmp_path: Path) -> None:
     update_run(job.run, state="failed", exit_code=1, reason="NaN")
     quiet = job.profile.model_copy(update={"python": "/bin/true"})
     handle = submit(job.spec, quiet, attached=False)
-    assert handle.process
+    assert isinstance(handle, LocalJob)
     assert handle.process.wait() == 0
     fields = read_run(job.run)
     assert (fields["state"], fields["exit_code"], fields["reason"]) == ("created", None, "")
