@@ -203,6 +203,9 @@ class _Handler(BaseHTTPRequestHandler):
         found = cluster.find(resource, namespace, more[0])
         if found is None:
             raise Refusal(404, "NotFound", f'{resource} "{more[0]}" not found', more[0], resource.partition(".")[0])
+        if more[1:] == ["log"] and found["status"].get("phase") == "Pending":
+            waits = f'container "node" in pod "{more[0]}" is waiting to start: ContainerCreating'
+            raise Refusal(400, "BadRequest", waits)
         if more[1:] == ["log"]:
             return self._send_log(namespace, more[0], follow=query.get("follow") == "true")
         if self.command == "DELETE":

@@ -1,7 +1,7 @@
 """The torchx scheduler of Kubernetes clusters: submits manifests, asks what became of them, stops them, reads logs."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -145,7 +145,7 @@ class KubernetesScheduler(Scheduler[KubernetesOpts]):  # type: ignore[misc]
             return ()
         newest = max(pods, key=lambda pod: pod["metadata"].get("creationTimestamp", ""))
         path = f"/api/v1/namespaces/{api.namespace}/pods/{newest['metadata']['name']}/log"
-        lines = api.lines(path, follow=should_tail, container=CONTAINER)
+        lines = _lines(api, path, follow=should_tail)
         return filter_regex(regex, lines) if regex else lines
 
 
@@ -168,6 +168,15 @@ def pod_number(pod: Object) -> int | None:
                 return int(named[key])
     last = metadata["name"].rpartition("-")[2]  # older Volcano says it in the name alone
     return int(last) if last.isdecimal() else None
+
+
+def _lines(api: KubeApi, path: str, *, follow: bool) -> Iterator[str]:
+    """A pod's log; nothing where its container has not begun (400), or the pod is gone."""
+    try:
+        yield from api.lines(path, follow=follow, container=CONTAINER)
+    except Refused as error:
+        if error.status not in (400, 404):
+            raise
 
 
 def _phase(api: KubeApi, app: App, job: Object) -> JobPhase:

@@ -1,4 +1,25 @@
-"""Our Kubernetes scheduler over real HTTP, through a kubeconfig, against the stand-in of tests/kube_server.py."""
+"""Our Kubernetes scheduler over real HTTP, through a kubeconfig, against the stand-in of tests/kube_server.py.
+
+Known faults of torchx's own schedulers for Kubernetes, X.. and K.. by the project's numbering, and where they are held:
+
+    X8 K5       role names make shell variables              test_manifest
+    X9 K7 K8    names and labels that are refused            test_manifest
+    X10 K11     a dry run asks the cluster                   here, and cli/test_kubernetes
+    X11         a dry run changes the app                    here
+    X12         TORCHX_* variables                           here
+    X13 X17     runs unknown in another shell, or misnamed   here
+    X18         secrets in the log or the job                life/test_kubernetes
+    X20         no time to save                              test_manifest, life/test_kubernetes
+    X22 K9      image, rights, queue, server: raw or silent  test_kube_phases, test_kube_errors, here, cli/
+    K1 to K4    no status, no namespace, Completing, gone    test_kube_phases, here
+    K6 K10      a failed pod, maxRetry                       test_manifest, life/test_kubernetes
+    K12         cancel needs rights that users have not      here: the Role of docs/kubernetes.md is enough
+
+The rest has no code path in ours. X16: pods have addresses of their own, and the port is the profile's (`port`).
+X21, X23: nothing of the caller's folder is copied or remembered. Volcano's lost pod logs (volcano#1651): runs keep
+their logs on the volume, and copies of runs what was heard. Its maxRetry that is not kept, and pods left over when it
+is reached (#1688, #1718, #3967): the node process counts attempts, and Volcano never reaches its own limit.
+"""
 
 import io
 import os
@@ -230,6 +251,8 @@ def test_logs_of_a_node(cluster: Cluster, kind: str) -> None:
     assert list(scheduler().log_iter(app, "node", 1)) == ["other\n", "unfinished"]
     assert list(scheduler().log_iter(app, "node", regex="zw")) == ["zwei ü\n"]
     assert list(scheduler().log_iter(app, "node", 2)) == []
+    add_pod(cluster, kind, 3, phase="Pending")
+    assert list(scheduler().log_iter(app, "node", 3)) == [], "its container has not begun"
 
 
 def test_a_log_is_followed_to_its_end(cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from dlrmx.recipe.load import load_recipe
 from dlrmx.recipe.profiles import KubernetesProfile
 from fake_job import RECIPE
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "clusters" / "kubernetes.yaml"
 RUNS = {"claim": "dlrmx-runs", "mount": "/runs"}
 GOOD: dict[str, Any] = {"scheduler": "kubernetes", "image": "x:1", "root": "/runs/me", "volumes": {"runs": RUNS}}
 
@@ -38,6 +39,14 @@ def test_a_profile_is_read(tmp_path: Path) -> None:
     assert volume is not None
     assert volume.claim == "dlrmx-runs"
     assert workers_per_node(load(tmp_path)) == 2
+
+
+def test_the_example_is_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    profile = load_recipe(tmp_path / "tiny.yaml", cluster=str(EXAMPLE)).profile
+    assert isinstance(profile, KubernetesProfile)
+    keys = set(yaml.safe_load(EXAMPLE.read_text()))
+    assert set(KubernetesProfile.model_fields) - keys == {"workers_per_node", "python", "service_account", "port"}
 
 
 def test_checkpoints_need_a_volume(tmp_path: Path) -> None:
