@@ -198,7 +198,7 @@ def cut_tables(options: Options, form: Ints) -> Cut:
     owner = (more * larger + (strips.ranks[:, None] - more) * smaller).sum(axis=0)
     copied = np.array([options.forms[one].kind == "data_parallel" for one in form], dtype=bool)
     replica = replicas(options.workload, topology, optimizer)[copied]
-    reduced = all_reduce_seconds(all_reduce_bytes(options.workload)[copied].sum(), topology)
+    reduced = all_reduce_seconds(all_reduce_bytes(options.workload)[copied].sum(), topology, ask.style)
     seconds = own[:, STAGES].sum(axis=1) + owner[Column.OWNER_IDS] + owner[Column.OWNER_VECTORS]
     device = own[:, DEVICE_BYTES].sum(axis=1) + owner[Column.OWNER_BYTES] + replica[:, DEVICE_BYTES].sum()
     base = Bins(

@@ -8,7 +8,6 @@ import numpy as np
 from dlrmx.plan.facts import Facts
 from dlrmx.plan.memory import FP32_BYTES, dense_bytes, dense_layers, num_parameters, pipeline_bytes
 from dlrmx.plan.pieces import (
-    OURS,
     SECONDS,
     STAGES,
     Column,
@@ -17,6 +16,7 @@ from dlrmx.plan.pieces import (
     all_reduce_seconds,
     rates,
     replicas,
+    style_of,
 )
 from dlrmx.plan.prediction import Cargo, Link, Prediction, RankMemory, Stages, TableCost, Traffic
 from dlrmx.plan.shards import Plan
@@ -26,6 +26,7 @@ from dlrmx.plan.workload import Bools, Floats, Workload, read_workload
 from dlrmx.recipe.schema import Dlrm, Recipe
 
 OPS_PER_LAYER = 2  # the product, and bias with activation
+DOT_PASSES = 4  # over the vectors that interact
 COLLECTIVES = {"ids": 2, "vectors": 1, "gradients": 1, "all_reduce": 1}  # a step's; the counts go before the ids
 # Places of stages in Stages: the update and the next step's ids, look-up and vectors, the dense part, gradients.
 STRETCHES = ([7, 0], [1, 2], [3, 4, 5], [6])
@@ -51,10 +52,11 @@ class DenseCost:
 
 
 def predict(
-    plan: Plan, recipe: Recipe, topology: Topology, facts: Facts | None = None, *, style: Style = OURS
+    plan: Plan, recipe: Recipe, topology: Topology, facts: Facts | None = None, *, style: Style | None = None
 ) -> Prediction:
-    """What a step of the plan costs on `topology`, which has the plan's number of ranks."""
+    """What a step of the plan costs on `topology`, which has the plan's number of ranks; by default in our exchange."""
     assert plan.world == topology.world, (plan.world, topology.world)
+    style = style or style_of(recipe)
     workload = read_workload(recipe, facts)
     strips, first_rank = strips_of(plan, workload)
     optimizer = recipe.optimizer.sparse.kind
@@ -67,10 +69,13 @@ def predict(
     together = replica[is_replica].sum(axis=0)
     dense = dense_cost(recipe, topology, style)
     reduced_bytes = dense.all_reduce_bytes + all_reduce_bytes(workload)[is_replica].sum()
-    stages = _stages(ranks, together, dense, float(reduced_bytes), topology, bool(len(strips)))
+    stages = _stages(
+        ranks, together, dense, all_reduce_seconds(reduced_bytes, topology, style), topology, bool(len(strips))
+    )
     slowest = _slowest(stages)
     exposed = _exposed(slowest, dense, style)
-    reduced_s = float(all_reduce_seconds(all_reduce_bytes(workload)[is_replica].sum(), topology))
+    copied = replica[:, STAGES].sum(axis=1) + all_reduce_seconds(all_reduce_bytes(workload), topology, style)
+    reduced_s = float(all_reduce_seconds(all_reduce_bytes(workload)[is_replica].sum(), topology, style))
     loads = ranks[:, SECONDS].sum(axis=1) + together[STAGES].sum() + reduced_s
     return Prediction(
         batch=recipe.train.batch,
@@ -80,8 +85,10 @@ def predict(
         slowest=slowest,
         exposed=exposed,
         step_s=sum(vars(exposed).values()),
-        traffic=_traffic(ranks, float(reduced_bytes), topology),
-        tables=_tables(strips, larger, smaller, owner, replica, is_replica, workload, topology),
+        traffic=_traffic(ranks, float(reduced_bytes) * style.dense_bytes / FP32_BYTES, topology),
+        tables=dict(
+            zip(workload.names, _tables(strips, larger, smaller, owner, copied, is_replica, topology), strict=True)
+        ),
     )
 
 
@@ -91,7 +98,7 @@ def dense_cost(recipe: Recipe, topology: Topology, style: Style) -> DenseCost:
     layers, dims = dense_layers(recipe), [recipe.tables[feature.table].dim for feature in recipe.features.values()]
     tf32 = style.matrix == "tf32" and recipe.train.precision == "fp32"
     peak = topology.tf32_flops if tf32 else getattr(topology, f"{recipe.train.precision}_flops")
-    flops_s, byte_s = 1 / (peak * topology.achieved.matrix), rates(topology).device
+    flops_s, byte_s = 1 / (peak * topology.achieved.matrix), rates(topology).stream
 
     def layer_s(inputs: int, outputs: int) -> float:
         moved = (local_batch * (inputs + 2 * outputs) + inputs * outputs) * FP32_BYTES
@@ -102,12 +109,14 @@ def dense_cost(recipe: Recipe, topology: Topology, style: Style) -> DenseCost:
     together = sum(seconds)
     if isinstance(recipe.model, Dlrm) and recipe.model.interaction == "dot":
         vectors, width = len(dims) + bool(recipe.dense), dims[0]
-        together += max(2.0 * local_batch * vectors**2 * width * flops_s, local_batch * vectors * width * 8 * byte_s)
+        # Vectors are put side by side (read, written), multiplied with each other (read twice).
+        moved = DOT_PASSES * local_batch * vectors * width * FP32_BYTES
+        together += 2.0 * local_batch * vectors**2 * width * flops_s + moved * byte_s
     return DenseCost(together, sum(seconds[:bottom]), num_parameters(recipe) * float(FP32_BYTES))
 
 
 def _stages(
-    ranks: Floats, together: Floats, dense: DenseCost, reduced_bytes: float, topology: Topology, exchanged: bool
+    ranks: Floats, together: Floats, dense: DenseCost, reduced_s: Floats, topology: Topology, exchanged: bool
 ) -> Floats:
     """Seconds by rank and stage, in the order of Stages. (W, 8)"""
     world = topology.world
@@ -120,7 +129,7 @@ def _stages(
     found[:, 2] = ranks[:, Column.VECTORS] + half + wait["vectors"]
     found[:, 3] = dense.forward_s
     found[:, 4] = 2 * dense.forward_s
-    found[:, 5] = all_reduce_seconds(reduced_bytes, topology) + wait["all_reduce"]
+    found[:, 5] = reduced_s + wait["all_reduce"]
     found[:, 6] = ranks[:, Column.GRADIENTS] + half + wait["gradients"]
     found[:, 7] = ranks[:, Column.UPDATE] + together[Column.UPDATE]
     return found
@@ -210,19 +219,16 @@ def _tables(
     larger: Floats,
     smaller: Floats,
     owner: Floats,
-    replica: Floats,
+    copied: Floats,
     is_replica: Bools,
-    workload: Workload,
     topology: Topology,
-) -> dict[str, TableCost]:
+) -> list[TableCost]:
     """Each table's seconds: over all ranks, and on the one that has most of them."""
-    count = len(workload.names)
+    count = len(is_replica)
     own = np.bincount(strips.table, _summed(strips, larger, smaller)[:, STAGES].sum(axis=1), minlength=count)
     dealt = np.bincount(strips.table, owner[:, :2].sum(axis=1), minlength=count)
     most = np.zeros(count)
     np.maximum.at(most, strips.table, larger[:, STAGES].sum(axis=1))
-    copied = replica[:, STAGES].sum(axis=1) + all_reduce_seconds(all_reduce_bytes(workload), topology)
     total = np.where(is_replica, copied * topology.world, own + dealt * topology.world)
     largest = np.where(is_replica, copied, most + dealt)
-    pairs = zip(total.tolist(), largest.tolist(), strict=True)
-    return {name: TableCost(*pair) for name, pair in zip(workload.names, pairs, strict=True)}
+    return [TableCost(*pair) for pair in zip(total.tolist(), largest.tolist(), strict=True)]

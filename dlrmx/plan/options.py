@@ -16,7 +16,6 @@ from dlrmx.plan.pieces import (
     DEVICE_BYTES,
     HBM,
     HOST_BYTES,
-    OURS,
     STAGES,
     Column,
     Pieces,
@@ -25,6 +24,7 @@ from dlrmx.plan.pieces import (
     all_reduce_seconds,
     costs,
     replicas,
+    style_of,
 )
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Bools, Floats, Ints, Workload, read_workload
@@ -41,7 +41,12 @@ class Ask:
     recipe: Recipe
     topology: Topology
     facts: Facts | None = None
-    style: Style = OURS
+    asked_style: Style | None = None
+
+    @cached_property
+    def style(self) -> Style:
+        """How vectors travel: as asked, else as ours do."""
+        return self.asked_style or style_of(self.recipe)
 
     @property
     def usable_bytes(self) -> int:
@@ -148,7 +153,7 @@ class _Pairs:
         topology, optimizer = self.ask.topology, self.ask.recipe.optimizer.sparse.kind
         found = replicas(self.workload, topology, optimizer)[tables]
         seconds = found[:, STAGES].sum(axis=1)
-        seconds += all_reduce_seconds(all_reduce_bytes(self.workload)[tables], topology)
+        seconds += all_reduce_seconds(all_reduce_bytes(self.workload)[tables], topology, self.ask.style)
         device = found[:, DEVICE_BYTES].sum(axis=1)
         world = topology.world
         return np.stack([seconds * world, seconds, device * world, device, *np.zeros((4, len(tables)))])

@@ -15,6 +15,7 @@ from dlrmx.plan.memory import FP32_BYTES, ID_BYTES, SparseKind
 from dlrmx.plan.shards import Tier
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Floats, Ints, Workload
+from dlrmx.recipe.schema import Recipe, WireFormat
 
 TIERS: tuple[Tier, ...] = ("hbm", "uvm_caching", "uvm")
 HBM, CACHING, UVM = range(3)
@@ -23,6 +24,13 @@ SECTOR_BYTES = {"cuda": 32, "cpu": 64}
 # An id's part in the update's radix sort: four passes over 4-byte keys and 4-byte places, each read and written.
 SORT_BYTES = 64
 CACHE_SLOT_BYTES = 8  # the time of last use
+# How often dlrmx.parallel reads or writes a vector in memory, beside look-up and update. Vectors: joined into a message
+# (2), added where their owner zeroed (1 + 3). Gradients: selected and joined (4); cut out, sorted by table, scaled (6).
+VECTOR_PASSES_OF_HOLDER, VECTOR_PASSES_OF_OWNER = 2, 4
+GRADIENT_PASSES_OF_HOLDER, GRADIENT_PASSES_OF_OWNER = 6, 4
+NEO_PASSES_OF_OWNER = 3  # read, added, written
+# A replica's gradients are gathered for each id (2) and added to the table's (3).
+REPLICA_PASSES = 5
 
 
 class Column(IntEnum):
@@ -63,18 +71,34 @@ class Style:
     exchange: "touched": only bags that a rank's rows touch, as ours; "reduce_scatter": every bag from every rank that
     holds rows of its table, as in Neo's paper and TorchRec. overlap: "none", or "neo": ids behind the step before,
     vectors behind the bottom MLP, gradients and update behind the all-reduce (the model in the paper's appendix).
-    forward_bytes, backward_bytes: of one number on its way.
+    forward_bytes, backward_bytes, dense_bytes: of one number of vectors, of their and of dense gradients, on its way.
+    matrix: the recipe's precision, or TF32 for its fp32.
     """
 
     exchange: Literal["touched", "reduce_scatter"] = "touched"
     overlap: Literal["none", "neo"] = "none"
-    forward_bytes: int = 4
-    backward_bytes: int = 4
+    forward_bytes: float = 4
+    backward_bytes: float = 4
+    dense_bytes: float = 4
     matrix: Literal["recipe", "tf32"] = "recipe"
 
 
 OURS = Style()
 NEO = Style("reduce_scatter", "neo", forward_bytes=2, backward_bytes=2, matrix="tf32")
+
+
+# int8 has a scale of 4 bytes on each vector: of 128 numbers, say.
+NUMBER_BYTES: dict[WireFormat, float] = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1 + 4 / 128}
+
+
+def style_of(recipe: Recipe) -> Style:
+    """Our exchange, in the formats that a recipe says."""
+    exchange = recipe.exchange
+    return Style(
+        forward_bytes=NUMBER_BYTES[exchange.forward],
+        backward_bytes=NUMBER_BYTES[exchange.backward],
+        dense_bytes=NUMBER_BYTES[exchange.dense],
+    )
 
 
 @dataclass(frozen=True)
@@ -97,7 +121,8 @@ class Pieces:
 class Rates(NamedTuple):
     """Seconds per byte, as reached."""
 
-    device: float
+    device: float  # of rows here and there
+    stream: float  # of device memory from end to end: copies come near its peak
     host: float
     all_to_all: float  # of bytes for all ranks alike
     in_node: float  # of bytes for all ranks of the node alike
@@ -116,6 +141,7 @@ def rates(topology: Topology) -> Rates:
     ring_up, ring_out = topology.up_rate * reached.all_reduce_up, topology.out_rate * reached.all_reduce_out
     return Rates(
         device=1 / (topology.hbm_rate * reached.hbm),
+        stream=1 / topology.hbm_rate,
         host=max(1 / (topology.host_rate * reached.host), 1 / (topology.ddr_rate * reached.ddr)),
         all_to_all=max(up_share / up, out_share / out),
         in_node=(node - 1) / node / up,
@@ -150,8 +176,12 @@ def costs(pieces: Pieces, workload: Workload, topology: Topology, optimizer: Spa
     owner = -(-workload.batch // topology.world) / workload.batch  # the largest local batch's share
     vectors = _arriving(pieces, workload, bags, whole) * pieces.cols
     found[:, Column.OWNER_IDS] = ids * owner * topology.id_s
-    # Each vector is read, added and written, and so is its gradient.
-    found[:, Column.OWNER_VECTORS] = 3 * vectors * FP32_BYTES * owner * rate.device
+    passes = NEO_PASSES_OF_OWNER if whole else VECTOR_PASSES_OF_OWNER + GRADIENT_PASSES_OF_OWNER
+    found[:, Column.OWNER_VECTORS] = passes * vectors * FP32_BYTES * owner * rate.stream
+    if not whole:
+        pass_s = bags * pieces.cols * FP32_BYTES * rate.stream
+        found[:, Column.VECTORS] += VECTOR_PASSES_OF_HOLDER * pass_s
+        found[:, Column.GRADIENTS] += GRADIENT_PASSES_OF_HOLDER * pass_s
     found[:, Column.OWNER_BYTES] = (2 * vectors * FP32_BYTES + ids * ID_BYTES) * owner
     return rounded(found)
 
@@ -228,7 +258,8 @@ def _exchange(
         (Column.VECTORS, Column.VECTORS_UP, Column.VECTORS_OUT, style.forward_bytes),
         (Column.GRADIENTS, Column.GRADIENTS_UP, Column.GRADIENTS_OUT, style.backward_bytes),
     ):
-        inside = np.where(by_node, bags * pieces.cols * number_bytes, 0.0)  # to the ranks of its node
+        # To the ranks of its node; our partial sums travel there in fp32.
+        inside = np.where(by_node, bags * pieces.cols * (number_bytes if whole else FP32_BYTES), 0.0)
         outside = leaving * pieces.cols * number_bytes  # to all ranks
         found[:, seconds] = inside * rate.in_node + outside * flat_rate
         found[:, up] = inside * (1 - 1 / node) + outside * rate.up_share
@@ -261,7 +292,7 @@ def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> F
         local * (workload.ids * (read_bytes + 2 * ID_BYTES) + workload.bags * dim * FP32_BYTES) * rate.device
     )
     # Bags' gradients are summed into the table's, that is read after the all-reduce, and rows that were met move.
-    summed = local * workload.ids * dim * FP32_BYTES + 2 * rows * dim * FP32_BYTES
+    summed = REPLICA_PASSES * local * workload.ids * dim * FP32_BYTES + 2 * rows * dim * FP32_BYTES
     found[:, Column.UPDATE] = (summed + 2 * workload.distinct * (read_bytes + state)) * rate.device
     found[:, Column.WEIGHTS] = rows * dim * workload.element_bytes
     found[:, Column.STATE] = rows * state
@@ -274,6 +305,12 @@ def all_reduce_bytes(workload: Workload) -> Floats:
     return workload.rows * workload.dim * FP32_BYTES
 
 
-def all_reduce_seconds(num_bytes: Floats | float, topology: Topology) -> Floats:
-    """Of `num_bytes` on each rank: a reduce-scatter and an all-gather. Without latency."""
-    return np.asarray(2 * num_bytes * rates(topology).reduce_scatter)
+def all_reduce_seconds(num_bytes: Floats | float, topology: Topology, style: Style) -> Floats:
+    """Of `num_bytes` of fp32 on each rank: a reduce-scatter and an all-gather. Without latency.
+
+    In a narrower format parts go straight to the ranks that add them up, and sums to all, as an all-to-all does.
+    """
+    rate = rates(topology)
+    narrow = style.dense_bytes < FP32_BYTES and style.exchange == "touched"
+    second = rate.all_to_all if narrow else rate.reduce_scatter
+    return np.asarray(2 * num_bytes * style.dense_bytes / FP32_BYTES * second)

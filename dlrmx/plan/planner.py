@@ -10,7 +10,7 @@ from dlrmx.plan.facts import Facts
 from dlrmx.plan.forms import node_ranks
 from dlrmx.plan.impossible import explain
 from dlrmx.plan.options import Ask, Options, enumerate_options
-from dlrmx.plan.pieces import OURS, Style
+from dlrmx.plan.pieces import Style
 from dlrmx.plan.place import differencing, greedy, improved, largest_bytes_first
 from dlrmx.plan.prediction import Prediction
 from dlrmx.plan.shards import Plan
@@ -27,8 +27,8 @@ MANY = 100_000  # tables x ranks: one finalist will do, they differ little then
 CLOSE = 1.003  # of a bound: no need to look for less
 
 
-def make_plan(recipe: Recipe, topology: Topology, facts: Facts | None = None, *, style: Style = OURS) -> Plan:
-    """The plan for these ranks: the same for the same arguments, on any machine.
+def make_plan(recipe: Recipe, topology: Topology, facts: Facts | None = None, *, style: Style | None = None) -> Plan:
+    """The plan for these ranks, by default with our exchange: the same for the same arguments, on any machine.
 
     Raises InputError where a constraint asks the impossible, or where no plan fits: it then names the table, the
     bytes that it needs and the bytes free, whether memory or a constraint is to blame, and ways out, each tried.

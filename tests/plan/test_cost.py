@@ -3,6 +3,7 @@
 import pytest
 
 from dlrmx.plan.cost import predict
+from dlrmx.plan.pieces import NEO
 from dlrmx.plan.shards import Plan, Strip, TablePlan
 from plan_recipes import plan_recipe, processors
 
@@ -64,3 +65,29 @@ def test_a_world_of_one_exchanges_nothing() -> None:
     found = predict(plan, plan_recipe({"a": 10}), processors(1, 1 << 30))
     assert found.slowest.all_reduce == 0
     assert all(traffic.num_bytes == 0 for traffic in found.traffic)
+
+
+def test_formats_on_the_wire_make_the_exchange_faster() -> None:
+    narrow = RECIPE.model_copy(
+        update={"exchange": RECIPE.exchange.model_copy(update={"forward": "fp16", "backward": "int8", "dense": "bf16"})}
+    )
+    ranks = processors(3, 1 << 30)
+    wide, half = (
+        {(one.link, one.cargo): one.num_bytes for one in predict(MIXED, recipe, ranks).traffic}
+        for recipe in (RECIPE, narrow)
+    )
+    assert half["up", "vectors"] == wide["up", "vectors"] / 2
+    assert half["up", "gradients"] == pytest.approx(wide["up", "gradients"] * (1 + 4 / 128) / 4)
+    assert half["up", "all_reduce"] == wide["up", "all_reduce"] / 2
+    assert half["up", "ids"] == wide["up", "ids"]
+
+
+def test_the_papers_exchange_sends_every_bag_from_every_rank() -> None:
+    """Reduce-scatter: three row ranges send 9 vectors each; overlapped, ids cost nothing."""
+    plan = Plan(3, {"a": TablePlan(99, 16, "fp32", "row_wise", strips=(Strip(0, 99, 0, 16, 0, 3),))}, ranks_per_node=3)
+    recipe = plan_recipe({"a": 99}, batch=9)
+    found = predict(plan, recipe, processors(3, 1 << 30), style=NEO)
+    sent = {(one.link, one.cargo): one.num_bytes for one in found.traffic}
+    assert sent["up", "vectors"] == pytest.approx(3 * 9 * 16 * 2 * 2 / 3)
+    assert found.exposed.ids == 0
+    assert found.step_s < sum(vars(found.slowest).values())
