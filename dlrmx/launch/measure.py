@@ -77,13 +77,14 @@ def measure(profile: Profile, worker: tuple[str, ...] = WORKER) -> Measured:
 
 
 def node_of(measured: Measured, before: Node | None) -> Node:
-    """The `node` section with what was measured: rates as they were reached, so all of their shares are 1."""
+    """The `node` section with what was measured: of each kind the best rate that was reached, the others as shares."""
     line = measured.lines
     links = {name: line[name] for name in ("all_to_all", "all_reduce")}
     up = max(link.rate for link in links.values())
     numbers: dict[str, Any] = {
         **({"kind": "cpu"} if before is None else before.model_dump(exclude_none=True)),
-        "hbm_gb_s": _rounded(line["update"].rate / 1e9),
+        "hbm_gb_s": _rounded(line["copy"].rate / 1e9),
+        "achieved": {"hbm": _rounded(min(1.0, line["update"].rate / line["copy"].rate))},
         "fp32_tflops": _rounded(line["matrix_fp32"].rate / 1e12),
         "bf16_tflops": _rounded(line["matrix_bf16"].rate / 1e12),
         "op_us": _rounded(max(line["matrix_fp32"].fixed_s, 1e-7) / OPERATIONS_OF_A_LAYER * 1e6),
@@ -94,6 +95,7 @@ def node_of(measured: Measured, before: Node | None) -> Node:
             "up_gb_s": _rounded(up / 1e9),
             "up_us": _rounded(max(1e-6, links["all_to_all"].fixed_s) * 1e6),
             "achieved": {
+                **numbers["achieved"],
                 "all_to_all_up": _rounded(links["all_to_all"].rate / up),
                 "all_reduce_up": _rounded(links["all_reduce"].rate / up),
             },

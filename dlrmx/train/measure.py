@@ -67,6 +67,7 @@ def main(file: Path) -> None:
     found = {
         "matrix_fp32": _matrix(device, None),
         "matrix_bf16": _matrix(device, torch.bfloat16),
+        "copy": _copy(device),
         "look_up": _look_up(device),
         "update": _update(device),
         "route": _route(device, wire.world),
@@ -111,6 +112,16 @@ def _matrix(device: torch.device, autocast: torch.dtype | None) -> Line:
                 layer(values).float().sum().backward()
 
         points.append((6.0 * rows * inputs * outputs, timed(step, device)))
+    return fit(points)
+
+
+def _copy(device: torch.device) -> Line:
+    """Vectors selected into a new message, in their order: bytes read and written."""
+    points = []
+    for bags in sorted({bags for bags, _ in LOOK_UPS} | {4 * LOOK_UPS[-1][0]}):
+        vectors, order = torch.ones(bags, TABLE_DIM, device=device), torch.arange(bags, device=device)
+        moved = 2.0 * bags * TABLE_DIM * 4
+        points.append((moved, timed(lambda v=vectors, o=order: v.index_select(0, o), device)))  # type: ignore[misc]
     return fit(points)
 
 

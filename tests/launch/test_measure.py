@@ -7,13 +7,14 @@ import pytest
 from dlrmx.errors import ClusterError, InputError
 from dlrmx.launch.measure import Line, Measured, measure, node_of, write_node
 from dlrmx.plan.topology import topology_of
-from dlrmx.recipe.node import Node
+from dlrmx.recipe.node import Achieved, Node
 from dlrmx.recipe.profiles import LocalProfile, read_profile
 from dlrmx.recipe.yaml_file import read_yaml
 
 RATES = {
     "matrix_fp32": (80e-6, 50e9),
     "matrix_bf16": (80e-6, 90e9),
+    "copy": (0.0, 16e9),
     "look_up": (0.0, 8e9),
     "update": (0.0, 4e9),
     "route": (0.0, 10e6),
@@ -32,6 +33,8 @@ def test_the_planner_counts_on_what_was_measured() -> None:
     assert topology.fp32_flops * topology.achieved.matrix == pytest.approx(50e9)
     assert topology.up_rate * topology.achieved.all_to_all_up == pytest.approx(1e9)
     assert topology.up_rate * topology.achieved.all_reduce_up == pytest.approx(2e9)
+    assert topology.hbm_rate == pytest.approx(16e9)
+    assert topology.hbm_rate * topology.achieved.hbm == pytest.approx(4e9)
     assert topology.up_latency_s == pytest.approx(300e-6)
     assert topology.id_s == pytest.approx(1e-7)
     assert topology.op_s == pytest.approx(10e-6)
@@ -39,7 +42,7 @@ def test_the_planner_counts_on_what_was_measured() -> None:
 
 def test_one_worker_measures_no_link() -> None:
     node = node_of(measured(1), Node(kind="cpu", up_gb_s=7.0))
-    assert (node.up_gb_s, node.achieved) == (7.0, None)
+    assert (node.up_gb_s, node.achieved) == (7.0, Achieved(hbm=0.25))
 
 
 def test_only_the_node_section_of_a_profile_changes(tmp_path: Path) -> None:
