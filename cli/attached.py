@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dlrmx.plan.shards import Plan
     from dlrmx.recipe.load import Loaded
     from dlrmx.runs.layout import RunPaths
+    from dlrmx.runs.state import RunState
 
 DONE, FAILED, STOPPED, KILLED = 0, 1, 75, 130
 
@@ -109,9 +110,44 @@ def stay_with(job: "RemoteJob", view: View, *, first: int) -> int | None:
             view.note(f"job {job.app}: {told}")
         return code is not None
 
+    def detach(_: int) -> bool:
+        view.note(f"detached; {job.run.name} goes on")
+        return True
+
     view.note(f"job {job.app}; Ctrl-C leaves it running")
-    follow(job.run, view, first=first, over=over, interrupted=lambda _: True)
+    follow(job.run, view, first=first, over=over, interrupted=detach)
     return code
+
+
+def watch_run(run: "RunPaths") -> None:
+    """Follow a run's newest attempt (and later ones) until the run ends; Ctrl-C leaves the run alone.
+
+    Of a cluster's run its scheduler is asked, too: one that nobody drives any more is not waited for.
+    """
+    from dlrmx.launch.submit import attach
+    from dlrmx.runs.state import run_state
+
+    first = max((attempt.number for attempt in run.attempts()), default=1)
+    # One that is lost to its files may wait for another start of its job.
+    job = None if run_state(run).state in ("done", "stopped", "failed") else attach(run)
+    with open_view() as view:
+        view.note(f"run {run.name} in {run.dir}")
+        if job is not None:
+            stay_with(job, view, first=first)
+            return
+
+        def detach(_: int) -> bool:
+            view.note(f"detached; {run.name} goes on")
+            return True
+
+        follow(run, view, first=first, over=lambda: run_state(run).ended, interrupted=detach)
+
+
+def exit_code_of(state: "RunState") -> int:
+    """What `train` would have ended with, had it followed the run."""
+    if state.state in ("done", "stopped"):
+        return DONE if state.state == "done" else STOPPED
+    return state.exit_code or FAILED
 
 
 def _on_interrupt(job: "LocalJob", view: View) -> Callable[[int], bool]:
@@ -132,13 +168,15 @@ def _tell(run: "RunPaths", code: int | None, *, json: bool) -> int:
     """Say how the run ended, as its files have it. Returns the exit code of the command."""
     from dlrmx.runs.state import run_state
 
+    from .failure import diagnosis_json, failure_text
     from .runs import words_for
-    from .summary import done_text, failure_text, file_evaluations, newest_evaluation, state_json, stopped_text
+    from .summary import done_text, file_evaluations, newest_evaluation, state_json, stopped_text
 
     state = run_state(run)
     if json:
         files = {"files": file_evaluations(run)} if state.evaluates else {}
-        print_json(**state_json(state), evaluation=newest_evaluation(run), **files)
+        diagnosis = diagnosis_json(run, state)
+        print_json(**state_json(state), diagnosis=diagnosis, evaluation=newest_evaluation(run), **files)
     if code is None:
         say(f"accepted; follow it with: dlrmx watch {words_for(run)}")
         if not json:

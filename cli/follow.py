@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dlrmx.runs.events import is_event
 from dlrmx.runs.records import is_record
 
-from .live import View, open_view
+from .live import View
 from .progress import Entry
 
 if TYPE_CHECKING:
@@ -133,21 +133,6 @@ def _kept_up(run: "RunPaths") -> AbstractContextManager[None]:
     from dlrmx.launch.mirror import mirrored
 
     return mirrored(run)
-
-
-def watch_run(run: "RunPaths") -> None:
-    """Follow a run's newest attempt (and later ones) until the run ends; Ctrl-C leaves the run alone."""
-    from dlrmx.runs.state import run_state
-
-    first = max((attempt.number for attempt in run.attempts()), default=1)
-    with open_view() as view:
-        view.note(f"run {run.name} in {run.dir}")
-
-        def detach(_: int) -> bool:
-            view.note(f"detached; {run.name} goes on")
-            return True
-
-        follow(run, view, first=first, over=lambda: run_state(run).ended, interrupted=detach)
 
 
 def log_files(run: "RunPaths", first: int = 0) -> list[Path]:

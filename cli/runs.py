@@ -13,13 +13,26 @@ if TYPE_CHECKING:
     from dlrmx.runs.state import RunState
 
 
-def runs(json: options.Json = False) -> None:
-    """List the runs known here, newest first."""
+def runs(
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="NAME", help="Ask this cluster's scheduler.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="With --cluster: also those that have ended.")] = False,
+    json: options.Json = False,
+) -> None:
+    """List the runs known here, newest first; or those of a cluster."""
+    from dlrmx.errors import InputError
     from dlrmx.runs.registry import all_runs
 
     from .summary import run_row, state_json
 
-    found = [state for run in all_runs(_local_root()) if (state := _state_or_word(run))]
+    if cluster is not None:
+        _cluster_runs(cluster, ended=all_, json=json)
+        return
+    if all_:
+        raise InputError("--all goes with --cluster", hint="without it, all runs that are known here are listed")
+
+    found = [state for run in all_runs(_local_root()) if (state := state_or_word(run))]
     if json:
         print_json(runs=[state_json(state) for state in found])
     elif found:
@@ -30,26 +43,63 @@ def runs(json: options.Json = False) -> None:
         say("no runs yet; begin with: dlrmx train quickstart")
 
 
+def _cluster_runs(cluster: str, *, ended: bool, json: bool) -> None:
+    from dlrmx.recipe.clusters import find_profile
+
+    from .cluster_runs import cluster_rows, row_json, rows_text
+
+    rows = cluster_rows(find_profile(cluster), ended=ended)
+    if json:
+        print_json(runs=[row_json(row) for row in rows])
+    elif rows:
+        print_result(rows_text(rows))
+    else:
+        say(f"no runs of yours on {cluster}" if ended else f"no runs of yours wait or run on {cluster}; see --all")
+
+
 def status(run: options.Run = None, json: options.Json = False) -> None:
     """Show what a run is doing, or how it ended."""
     from dlrmx.runs.state import run_state
 
+    from .failure import diagnosis_json
     from .summary import newest_evaluation, state_json, status_text
 
     paths = find(run)
+    said = _scheduler_says(paths)
     state = run_state(paths)
     evaluation = newest_evaluation(paths)
     if json:
-        print_json(**state_json(state), evaluation=evaluation)
+        print_json(**state_json(state), diagnosis=diagnosis_json(paths, state, said), evaluation=evaluation)
     else:
-        print_result(status_text(paths, state, evaluation))
+        print_result(status_text(paths, state, evaluation, said))
+
+
+def _scheduler_says(run: "RunPaths") -> str:
+    """Of a run that does not live as far as its files tell, though its job may: why it waits, how it ended."""
+    from dlrmx.errors import ClusterError
+    from dlrmx.launch.remote import job_of
+    from dlrmx.runs.run_file import read_run
+    from dlrmx.runs.state import run_state
+
+    if job_of(run) is None or run_state(run).state not in ("created", "lost"):
+        return ""
+    from dlrmx.launch.submit import attach
+
+    try:
+        job = attach(run)
+        if job is None or job.poll() is not None and read_run(run)["state"] != "running":
+            return ""  # it has ended, and run.json says how
+        return f"{job.app}: {job.words}" if job.words else f"job {job.app}"
+    except ClusterError as error:
+        say(f"{run.name} as its files have it: {error}")
+        return ""
 
 
 def watch(run: options.Run = None) -> None:
-    """Follow a live run; Ctrl-C leaves it running."""
+    """Follow a live run; Ctrl-C leaves it running. Ends with the run's exit code."""
     from dlrmx.runs.state import run_state
 
-    from .follow import watch_run
+    from .attached import exit_code_of, watch_run
     from .summary import newest_evaluation, status_text
 
     paths = find(run)
@@ -57,6 +107,7 @@ def watch(run: options.Run = None) -> None:
     state = run_state(paths)
     if state.ended:
         print_result(status_text(paths, state, newest_evaluation(paths)))
+        raise typer.Exit(exit_code_of(state))
 
 
 def logs(
@@ -138,7 +189,7 @@ def words_for(run: "RunPaths") -> str:
         return str(run.dir)
 
 
-def _state_or_word(run: "RunPaths") -> "RunState | None":
+def state_or_word(run: "RunPaths") -> "RunState | None":
     """The run's state; of one that cannot be read a word on stderr, so that it does not hide the others."""
     from dlrmx.errors import UnknownRun
     from dlrmx.runs.state import run_state

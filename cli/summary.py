@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlrmx.units import format_duration
 
+from .failure import diagnosis_of, failure_lines, good_checkpoint
 from .live import evaluation_text
 from .runs import words_for
 
@@ -13,10 +14,7 @@ if TYPE_CHECKING:
     from dlrmx.runs.layout import RunPaths
     from dlrmx.runs.state import RunState
 
-LOG_LINES = 15
 CHANCE = 0.005
-# What torch.distributed.run says of a worker that failed: its own traceback and table follow, and tell nothing more.
-AGENT_SPEAKS = "] failed (exitcode: "
 
 
 def state_json(state: "RunState") -> dict[str, Any]:
@@ -48,21 +46,32 @@ def file_evaluations(run: "RunPaths") -> list[Mapping[str, Any]]:
     return list(found.values()) if len(found) > 1 else []
 
 
-def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] | None) -> str:
-    """The state and what is wrong on the first line; then cause, quality, checkpoint, place, next command."""
+def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] | None, said: str = "") -> str:
+    """The state and what is wrong on the first line; then cause, quality, checkpoint, place, next command.
+
+    said: what the scheduler of its job says, where that was asked.
+    """
+    found = diagnosis_of(run, state, said)
     phase = f"  {state.phase}" if state.phase and not state.ended else ""
     lines = [f"{state.name}: {_state_words(state)}{phase}  step {_steps(state)}  attempt {state.attempt}"]
+    lines.extend([f"job          {said}"] if said else [])
     lines.extend(_failed_save(run, state))
-    if why := state.reason or state.first_cause:
-        lines.append(f"first cause  {why}" if state.ended else f"before this  {why}")
+    if found is not None:
+        lines.extend(failure_lines(run, state, found))
+    elif why := state.reason or state.first_cause:
+        lines.append(f"before this  {why}" if not state.ended else f"ended by     {why}")
     if evaluation:
         split, step = evaluation["split"], evaluation["step"]
         lines.append(f"evaluation   {split} at step {step:,}: {evaluation_text(evaluation)}")
         lines.extend(_at_chance(evaluation))
     lines.extend(_costs(run))
-    lines.append(f"evaluates    {state.evaluates}" if state.evaluates else f"checkpoint   {_checkpoint(run, state)}")
+    checkpoint = _checkpoint(run, state) if found is None else good_checkpoint(run, state)
+    lines.append(f"evaluates    {state.evaluates}" if state.evaluates else f"checkpoint   {checkpoint}")
     lines.append(f"path         {state.dir}")
-    lines.append(f"next         {'  |  '.join(_next(state))}")
+    if found is None:
+        lines.append(f"next         {'  |  '.join(_next(state))}")
+    else:
+        lines.extend(["what to try:", *(f"  {text}" for text in found.tries)])
     return "\n".join(lines)
 
 
@@ -101,30 +110,16 @@ def stopped_text(state: "RunState") -> str:
     return f"{at}, resume with: dlrmx resume {_words(state)}"
 
 
-def failure_text(run: "RunPaths", state: "RunState") -> str:
-    """The first cause first, then the log's last lines, then what to try."""
-    why = state.reason or state.first_cause or _launch_words(run) or "it ended without a word"
-    lines = [f"{state.name} failed: {why}"]
-    if tail := _log_tail(run):
-        lines += ["last lines of the log:", *(f"  | {line}" for line in tail)]
-    return "\n".join([*lines, "what to try:", *(f"  {hint}" for hint in _after_failure(state))])
-
-
-def _launch_words(run: "RunPaths") -> str:
-    """What the node process said before it had an attempt to write to: why it refused."""
-    from dlrmx.errors import MOST_SHOWN
-
-    try:
-        lines = run.launch_log.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return "\n".join(lines[-MOST_SHOWN:])
-
-
 def _state_words(state: "RunState") -> str:
-    """The state, and failed saves: they are easily missed while training goes on."""
-    failed = state.saves_failed
-    return state.state + (f", {failed} save{'s' if failed > 1 else ''} FAILED" if failed else "")
+    """The state, and what is easily missed while training goes on."""
+    live = state.state in ("running", "stopping")
+    counts = (
+        (state.saves_failed, "save", "FAILED"),
+        (state.steps_repeated if live else 0, "step", "repeated"),
+        (state.nodes_lost if live else 0, "node", "lost"),
+    )
+    parts = (f"{count:,} {what}{'' if count == 1 else 's'} {how}" for count, what, how in counts if count)
+    return ", ".join([state.state, *parts])
 
 
 def _steps(state: "RunState") -> str:
@@ -167,31 +162,12 @@ def _next(state: "RunState") -> list[str]:
             return [f"dlrmx report {name}", f"dlrmx evaluate {name}", f"dlrmx checkpoints list {name}"]
         case "stopped" if not state.evaluates:
             return [f"dlrmx resume {name}", f"dlrmx report {name}"]
-        case _:
-            return _after_failure(state)
-
-
-def _after_failure(state: "RunState") -> list[str]:
-    """The full log, then once more: evaluations from the start, training from where it was, where anything began."""
-    name = _words(state)
-    again = f"dlrmx evaluate {state.evaluates}" if state.evaluates else f"dlrmx resume {name}"
-    return [f"dlrmx logs {name}", *([again] if state.attempt else [])]
+        case _:  # an evaluation that was stopped, or what no attempt tells of
+            again = f"dlrmx evaluate {state.evaluates}" if state.evaluates else f"dlrmx resume {name}"
+            return [f"dlrmx logs {name}", *([again] if state.attempt else [])]
 
 
 def _words(state: "RunState") -> str:
     from dlrmx.runs.layout import RunPaths
 
     return words_for(RunPaths(state.dir))
-
-
-def _log_tail(run: "RunPaths") -> list[str]:
-    from .follow import log_files
-
-    return [line for file in log_files(run) for line in _own_lines(file.read_text(errors="replace"))[-LOG_LINES:]]
-
-
-def _own_lines(log: str) -> list[str]:
-    """A log's lines up to where the agent, after the workers' end, begins to speak."""
-    lines = log.splitlines()
-    end = next((number for number, line in enumerate(lines) if AGENT_SPEAKS in line), len(lines))
-    return lines[:end]

@@ -224,7 +224,9 @@ cli/: the Typer app, installed as dlrmx_cli. Verbs and rendering only.
     cli/data.py               data prepare, data show
     cli/data_text.py          how prepared data look
     cli/runs.py               runs, status, watch, logs, report, cancel
+    cli/cluster_runs.py       the runs of a cluster, as its scheduler and their files have them
     cli/summary.py            what is said of a run at rest
+    cli/failure.py            what is said of a run that failed
     cli/report.py             the evaluations of runs side by side
     cli/follow.py             hands what a run writes to a view, in order
     cli/progress.py           what is known of a running attempt

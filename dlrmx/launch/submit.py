@@ -102,6 +102,34 @@ def attach(run: RunPaths) -> RemoteJob | None:
         return RemoteJob(run, job["app"], runner._scheduler(job["scheduler"]))
 
 
+@dataclass(frozen=True)
+class Job:
+    """A job of ours on a cluster. state: waits, runs, or how it ended, as its scheduler says."""
+
+    run: str
+    app: str
+    state: str
+
+    @property
+    def waits(self) -> bool:
+        return self.state in ("submitted", "pending")
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("succeeded", "failed", "cancelled")
+
+
+def jobs_of(profile: Profile) -> list[Job]:
+    """The jobs of ours that a profile's scheduler knows; none where it is this machine. Raises ClusterError."""
+    if profile.scheduler in ("local", "none"):
+        return []
+    wanted = {"kind", "context", "namespace"} if profile.scheduler == "kubernetes" else set()
+    settings = {name: value for name, value in profile.model_dump(include=wanted).items() if value is not None}
+    with _runner() as runner:
+        found = runner._scheduler(profile.scheduler).list(settings)
+    return [Job(job.name, job.app_id, job.state.name.lower()) for job in found]
+
+
 def dry_run_text(spec: JobSpec, profile: Profile) -> str:
     """The job exactly as it would be submitted. Writes nothing."""
     with _runner() as runner:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlrmx.runs.events import read_events
-from dlrmx.runs.kinds import Evidence, kind_of
+from dlrmx.runs.kinds import Evidence, Kind, kind_of
 from dlrmx.runs.layout import AttemptPaths, RunPaths
 from dlrmx.runs.lines import Line, last_line, read_lines
 
@@ -70,18 +70,29 @@ class Diagnosis:
     tries: tuple[str, ...]
 
 
-def diagnose(run: RunPaths, reason: str, words: str) -> Diagnosis | None:
-    """Of what kind the newest failed attempt's fault was; None where nothing failed.
+def diagnose(run: RunPaths, reason: str, words: str, evaluates: str | None = None) -> Diagnosis | None:
+    """Of what kind the newest failed attempt's fault was; None where nothing is known of one.
 
     reason: how run.json says that the run ended, or what its scheduler says; words: what to call the run in commands.
     """
-    failed = next(((attempt, cause) for attempt, cause in failed_attempts(run)), None)
+    failed = next(failed_attempts(run), None)
     if failed is None and not reason:
         return None
     evidence = Evidence(reason, reason) if failed is None else _evidence(*failed, reason)
     kind = kind_of(evidence)
-    tries = tuple(text.format(run=words) for text in kind.tries)
-    return Diagnosis(failed[0].number if failed else None, kind.name, kind.about(evidence), tries)
+    return Diagnosis(
+        failed[0].number if failed else None, kind.name, kind.about(evidence), _tries(run, kind, words, evaluates)
+    )
+
+
+def _tries(run: RunPaths, kind: Kind, words: str, evaluates: str | None) -> tuple[str, ...]:
+    """The commands that can be given: a run that never began has nothing to go on with, an evaluation no options."""
+    recipes = [attempt.recipe for attempt in run.attempts() if attempt.recipe.is_file()]
+    again = f"dlrmx evaluate {evaluates}" if evaluates else f"dlrmx resume {words}"
+    names = {"run": words, "again": again, "recipe": str(recipes[-1]) if recipes else "RECIPE"}
+    kept = [text for text in kind.tries if recipes or not text.startswith("{again}")]
+    kept = [text for text in kept if not evaluates or not text.startswith("{again} ")]
+    return tuple(text.format(**names) for text in kept) or (f"dlrmx logs {words}",)
 
 
 def failed_attempts(run: RunPaths) -> Iterator[tuple[AttemptPaths, Cause]]:

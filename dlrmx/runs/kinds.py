@@ -33,8 +33,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of failure. signs: searched in what was said; tries: commands, {run} being the run, words in capitals ours
-    to fill in; everywhere: search what all ranks said, and not only what came first.
+    """A kind of failure. signs: searched in what was said; everywhere: by all ranks, and not only first.
+
+    tries: commands; {again} goes on with the run or repeats the evaluation, {run} and {recipe} name them; words in
+    capitals are for the reader to fill in.
     """
 
     name: str
@@ -57,9 +59,11 @@ TIMED_OUT = re.compile(
     re.IGNORECASE,
 )
 
-_RESUME = "dlrmx resume {run}"
+BAD_IMAGE = re.compile(r"image \S+ cannot be pulled|ErrImagePull|ImagePullBackOff|InvalidImageName")
+
+_AGAIN = "{again}"
 _LOGS = "dlrmx logs {run}"
-_MORE_NODES = "dlrmx resume {run} --nodes N            (more of them: each holds less)"
+_MORE_NODES = "{again} --nodes N    (more of them: each holds less)"
 _DOCTOR = "dlrmx doctor"
 
 
@@ -109,39 +113,43 @@ def _said(text: str) -> Callable[[Evidence], str]:
 KINDS: tuple[Kind, ...] = (
     Kind(
         "bad image",
-        re.compile(r"image \S+ cannot be pulled|ErrImagePull|ImagePullBackOff|InvalidImageName"),
+        BAD_IMAGE,
         _said("a node cannot get the container image of the profile"),
-        ("dlrmx clusters show CLUSTER            (image, pull_secrets)", "dlrmx resume {run} -s cluster.image=IMAGE"),
+        (
+            "dlrmx clusters show CLUSTER    (image, pull_secrets)",
+            "dlrmx cancel {run}    (where it still waits)",
+            "{again} -s cluster.image=IMAGE",
+        ),
     ),
     Kind(
         "preempted",
         re.compile(r"\bPREEMPTED\b|another job took its nodes|Preempt(ed|ing|ion)|DisruptionTarget|\bEvicted\b"),
         _said("its nodes were taken for other work, and its job was not started again"),
-        (_RESUME,),
+        (_AGAIN,),
     ),
     Kind(
         "time limit",
         re.compile(r"its time limit was over|DeadlineExceeded|\bTIMEOUT\b"),
         _said("the job's time was over before it was done, and what came after the last checkpoint is lost"),
-        (_RESUME, "dlrmx resume {run} -s cluster.grace.minutes=N     (where a save takes longer than its grace)"),
+        (_AGAIN, "{again} -s cluster.grace.minutes=N    (where a save takes longer than its grace)"),
     ),
     Kind(
         "stopped before it had saved",
         re.compile(r"did not save within the grace"),
         _said("it was asked to stop, and killed when its grace was over: what came after the last checkpoint is lost"),
-        (_RESUME, "dlrmx resume {run} -s cluster.grace.minutes=N     (longer than a save takes)"),
+        (_AGAIN, "{again} -s cluster.grace.minutes=N    (longer than a save takes)"),
     ),
     Kind(
         "killed on request",
         re.compile(r"killed on request|\bCANCELLED\b"),
         _said("somebody ended it without a save"),
-        (_RESUME,),
+        (_AGAIN,),
     ),
     Kind(
         "out of GPU memory",
         re.compile(r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError|\w+_STATUS_ALLOC_FAILED"),
         _device_memory,
-        ("dlrmx plan RECIPE                      (what each rank holds)", _MORE_NODES),
+        ("dlrmx plan {recipe}    (what each rank holds)", _MORE_NODES),
     ),
     Kind(
         "out of host memory",
@@ -150,36 +158,36 @@ KINDS: tuple[Kind, ...] = (
             r"Cannot allocate memory|\bENOMEM\b|std::bad_alloc"
         ),
         _host_memory,
-        ("dlrmx plan RECIPE                      (what each rank holds)", _MORE_NODES),
+        ("dlrmx plan {recipe}    (what each rank holds)", _MORE_NODES),
     ),
     Kind(
         "disk",
         re.compile(r"No space left|ENOSPC|Disk quota exceeded|EDQUOT|File too large|EFBIG|Read-only file|EROFS"),
         _said("the run's folder cannot be written: make space (or have it made writable), then go on"),
-        ("dlrmx checkpoints prune {run}", _RESUME),
+        ("dlrmx checkpoints prune {run}", _AGAIN),
     ),
     Kind(
         "NaN or infinity",
         re.compile(r"\bNonFinite\b|not finite"),
         _said("no table or parameter was changed by that step; another try meets the same rows and the same numbers"),
         (
-            "dlrmx recipes show RECIPE --resolved   (optimizer: learning rates, warm-up)",
-            "dlrmx data show RECIPE                 (dense columns, and what was wrong with rows)",
+            "dlrmx data show {recipe}    (dense columns, and what was wrong with rows)",
+            "dlrmx train {recipe} -s train.init_from={run} -s optimizer.dense.lr=LR",
         ),
     ),
     Kind(
         "node failure",
         re.compile(r"node \d+ of \d+ was lost|\bNODE_FAIL\b|a node died|NodeLost|NodeShutdown|did not join within"),
         _said("a machine, its network or its node process went away"),
-        (_RESUME, "dlrmx doctor --cluster CLUSTER         (asks every node)"),
+        (_AGAIN, "dlrmx doctor --cluster CLUSTER    (asks every node)"),
     ),
-    Kind("collective timeout", TIMED_OUT, _late, (_RESUME, "dlrmx doctor --cluster CLUSTER"), everywhere=True),
-    Kind("killed", re.compile(r"killed by SIGKILL|\bcode 137\b|died without a word"), _killed, (_RESUME, _MORE_NODES)),
+    Kind("collective timeout", TIMED_OUT, _late, (_AGAIN, "dlrmx doctor --cluster CLUSTER"), everywhere=True),
+    Kind("killed", re.compile(r"killed by SIGKILL|\bcode 137\b|died without a word"), _killed, (_AGAIN, _MORE_NODES)),
     Kind(
         "node process lost",
         re.compile(r"its node process \(pid \d+\) was killed"),
         _said("its process or its machine went away from one moment to the next"),
-        (_RESUME,),
+        (_AGAIN,),
     ),
     Kind(
         "connection lost",
@@ -191,19 +199,19 @@ KINDS: tuple[Kind, ...] = (
         "GPU fault",
         re.compile(r"CUDA error|uncorrectable ECC|Xid"),
         _said("the device or its driver failed"),
-        (_DOCTOR, _RESUME),
+        (_DOCTOR, _AGAIN),
     ),
     Kind(
         "installation",
         re.compile(r"ModuleNotFoundError|ImportError|No module named|undefined symbol|_OpNamespace|cannot train"),
         _said("the Python of the workers lacks something, or its packages do not pair"),
-        (_DOCTOR, "dlrmx clusters show CLUSTER            (python, setup)"),
+        (_DOCTOR, "dlrmx clusters show CLUSTER    (python, setup)"),
     ),
     Kind(
         "bad input",
         re.compile(r"\bInputError\b|\bexit code 2\b|of another recipe"),
         _said("data, recipe or checkpoint is not as it must be: the cause says where"),
-        ("dlrmx check RECIPE --data",),
+        ("dlrmx check {recipe} --data", _LOGS),
     ),
-    Kind("software", re.compile(r""), _said("the log has the traceback"), (_LOGS, _RESUME)),
+    Kind("software", re.compile(r""), _said("the log has the traceback"), (_LOGS, _AGAIN)),
 )

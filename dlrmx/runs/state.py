@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dlrmx.runs.claim import is_copy, is_live
-from dlrmx.runs.diagnosis import Cause, first_cause, last_step
-from dlrmx.runs.events import read_events
+from dlrmx.runs.diagnosis import LOST, Cause, first_cause, last_step
+from dlrmx.runs.events import first_step, read_events
 from dlrmx.runs.layout import STEP_DIR, AttemptPaths, RunPaths
 from dlrmx.runs.lines import Line
 from dlrmx.runs.run_file import read_run
@@ -21,7 +21,8 @@ class RunState:
 
     state: created (no node process yet), running, stopping (asked to), stopped (saved; can be resumed), done, failed,
     lost (its node process was killed). attempt: 0 before the first. step: the last one that the files tell of.
-    saves_failed: in the newest attempt. checkpoint: step of the newest one, complete but not verified here.
+    saves_failed: in the newest attempt. steps_repeated, nodes_lost: over all attempts. checkpoint: step of the newest
+    one, complete but not verified here.
     evaluates: the checkpoint that an evaluation reads; None for a run that trains. is_copy: the run itself, with its
     checkpoints, is out of this machine's sight.
     """
@@ -38,6 +39,8 @@ class RunState:
     checkpoint: int | None
     evaluates: str | None
     saves_failed: int
+    steps_repeated: int
+    nodes_lost: int
     exit_code: int | None
     reason: str
     first_cause: Cause | None
@@ -71,6 +74,8 @@ def run_state(run: RunPaths) -> RunState:
         checkpoint=newest_checkpoint(run),
         evaluates=fields.get("evaluates"),
         saves_failed=sum(event["event"] == "save_failed" for event in events),
+        steps_repeated=_steps_repeated(attempts),
+        nodes_lost=_nodes_lost(attempts),
         exit_code=fields.get("exit_code") if ended else None,
         reason=fields.get("reason", "") if ended else "",
         first_cause=_first_cause(attempts, state),
@@ -96,6 +101,18 @@ def _state(live: bool, fields: dict[str, Any], newest: AttemptPaths | None) -> S
 
 def _newest(events: list[Line], name: str, field: str) -> Any:
     return next((event.get(field) for event in reversed(events) if event["event"] == name), None)
+
+
+def _steps_repeated(attempts: list[AttemptPaths]) -> int:
+    """Steps that were done, lost with what followed the last checkpoint, and done again."""
+    begun = [(first_step(read_events(attempt, "begin")), last_step(attempt)) for attempt in attempts]
+    pairs = zip(begun, begun[1:], strict=False)
+    return sum(max(0, end - begin) for (_, end), (begin, _) in pairs if end is not None and begin is not None)
+
+
+def _nodes_lost(attempts: list[AttemptPaths]) -> int:
+    failures = [event for attempt in attempts for event in read_events(attempt, "failed")]
+    return sum(event.get("cause") == LOST for event in failures)
 
 
 def _first_cause(attempts: list[AttemptPaths], state: State) -> Cause | None:

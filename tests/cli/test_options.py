@@ -22,7 +22,7 @@ OPTIONS = {
     "plan": SETTINGS | {"--out", "--compare", "--json"},
     "data prepare": SETTINGS - {"--nodes"},
     "data show": SETTINGS - {"--nodes"} | {"--json", "--feature"},
-    "runs": {"--json"},
+    "runs": {"--cluster", "--all", "--json"},
     "status": {"--json"},
     "watch": set(),
     "logs": {"-f", "--follow"},

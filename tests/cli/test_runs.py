@@ -20,7 +20,8 @@ from scripted import EVALUATION, Dlrmx, MakeRun
 
 STATUS_KEYS = {
     "version", "name", "dir", "recipe", "state", "created", "attempt", "phase", "step", "total_steps", "checkpoint",
-    "saves_failed", "exit_code", "reason", "first_cause", "evaluation", "evaluates",
+    "saves_failed", "steps_repeated", "nodes_lost", "exit_code", "reason", "first_cause", "evaluation", "evaluates",
+    "is_copy", "diagnosis",
 }  # fmt: skip
 
 

@@ -5,8 +5,10 @@ import pytest
 from dlrmx.runs.claim import claim_attempt, hold, request_stop
 from dlrmx.runs.events import append_event
 from dlrmx.runs.state import run_state
-from dlrmx_cli.summary import done_text, failure_text, run_row, status_text, stopped_text
+from dlrmx_cli.failure import failure_text
+from dlrmx_cli.summary import done_text, run_row, status_text, stopped_text
 from scripted import EVALUATION, MakeRun
+from small_checkpoint import save_checkpoint
 
 FAILED = {"event": "failed", "rank": 1, "step": 7, "cause": "NonFinite", "message": "loss is NaN", "primary": True}
 LATER = {"event": "failed", "rank": 0, "step": 7, "cause": "PeerStopped", "message": "rank 1", "primary": False}
@@ -39,7 +41,14 @@ def test_a_failure_begins_with_its_first_cause(make_run: MakeRun) -> None:
     assert lines[0].endswith("at step 7: NonFinite: loss is NaN")
     assert "  | line 99" in lines
     assert "  | line 84" not in lines
-    assert lines[-2:] == ["  dlrmx logs clicks-1", "  dlrmx resume clicks-1"]
+    recipe = run.attempt(1).recipe
+    assert lines[1].startswith("NaN or infinity: ")
+    assert lines[-4:] == [
+        "newest good checkpoint: none yet",
+        "what to try:",
+        f"  dlrmx data show {recipe}    (dense columns, and what was wrong with rows)",
+        f"  dlrmx train {recipe} -s train.init_from=clicks-1 -s optimizer.dense.lr=LR",
+    ]
 
 
 def test_the_agents_words_do_not_hide_the_workers(make_run: MakeRun) -> None:
@@ -73,8 +82,51 @@ def test_a_lost_run_names_its_cause_and_the_way_on(make_run: MakeRun) -> None:
     assert "dlrmx resume clicks-1" in text
 
 
+def test_a_failed_run_is_told_on_one_screen(make_run: MakeRun) -> None:
+    """Attempt, node, rank and exception that came first; their kind; what failed before; what is left; what to try."""
+    disk = {**FAILED, "cause": "SaveError", "message": "No space left on device (ENOSPC)", "host": "n0"}
+    run = make_run("failed", disk, exit_code=1, reason="job 12: PREEMPTED: another job took its nodes")
+    save_checkpoint(run, 5)
+    save_checkpoint(run, 6)
+    later = claim_attempt(run)
+    append_event(later, "begin", step=5, total_steps=20)
+    append_event(later, "failed", rank=3, step=6, cause="killed", message="killed by SIGKILL", primary=True, host="n1")
+    next(run.checkpoint(6).glob("*.safetensors")).unlink()
+    lines = status_text(run, run_state(run), None).splitlines()
+    assert lines[:5] == [
+        "clicks-1: failed  step 6 of 20  attempt 2",
+        "first cause  attempt 2, rank 3 on n1 at step 6: killed by SIGKILL",
+        "ended by     job 12: PREEMPTED: another job took its nodes",
+        "diagnosis    preempted: its nodes were taken for other work, and its job was not started again",
+        "earlier      attempt 1, rank 1 on n0 at step 7: SaveError: No space left on device (ENOSPC)",
+    ]
+    assert f"checkpoint   {run.checkpoint(5)}  (1 newer is damaged)" in lines
+    assert lines[-2:] == ["what to try:", "  dlrmx resume clicks-1"]
+    assert len(lines) < 24
+
+
+def test_what_is_easily_missed_is_on_the_first_line_while_it_runs(make_run: MakeRun) -> None:
+    lost = {**FAILED, "rank": None, "cause": "lost", "message": "node 1 of 2 was lost: its connection broke"}
+    run = make_run("running", {"event": "saved", "step": 12}, {"event": "begin", "step": 15}, lost)
+    later = claim_attempt(run)
+    append_event(later, "begin", step=12, total_steps=20)
+    append_event(later, "save_failed", step=14, reason="No space left on device")
+    with hold(run):
+        first = status_text(run, run_state(run), None).splitlines()[0]
+    assert first == "clicks-1: running, 1 save FAILED, 3 steps repeated, 1 node lost  step 14 of 20  attempt 2"
+
+
+def test_a_run_that_waits_says_for_what(make_run: MakeRun) -> None:
+    run = make_run("created")
+    assert "job          12: waits for Priority" in status_text(run, run_state(run), None, "12: waits for Priority")
+    image = "ctr: image x:1 cannot be pulled (ErrImagePull): is its name right?"
+    assert "diagnosis    bad image: " in status_text(run, run_state(run), None, image)
+
+
 def test_an_evaluation_names_its_checkpoint_and_is_done_again_not_resumed(make_run: MakeRun) -> None:
-    run = make_run("failed", FAILED, exit_code=1, evaluates="/runs/clicks-7/checkpoints/step-00000020")
+    run = make_run(
+        "failed", {**FAILED, "cause": "KeyError"}, exit_code=1, evaluates="/runs/clicks-7/checkpoints/step-00000020"
+    )
     state = run_state(run)
     for text in (status_text(run, state, None), failure_text(run, state)):
         assert "dlrmx evaluate /runs/clicks-7/checkpoints/step-00000020" in text

@@ -22,13 +22,32 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     run = RunPaths(tmp_path)
     write_run(run, FIELDS)
 
+    def broken(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.replace", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        update_run(run, state="running")
+    assert read_run(run)["state"] == "created"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_on_a_full_disk_the_end_is_written_into_the_blocks_that_the_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunPaths(tmp_path)
+    write_run(run, {**FIELDS, "reason": "x" * 100})
+
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
+    for reason in ("", "y" * 1000):  # shorter, then longer than what was there
+        update_run(run, state="failed", reason=reason)
+        assert read_run(run) == {**FIELDS, "state": "failed", "reason": reason}
     with pytest.raises(OSError, match="No space"):
-        update_run(run, state="running")
-    assert read_run(run)["state"] == "created"
+        update_run(run, reason="z" * 4096)
+    assert read_run(run)["reason"] == "y" * 1000
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", '{"version": 2}', '{"version": 1'])
