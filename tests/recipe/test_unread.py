@@ -31,6 +31,12 @@ SYNTHETIC = [
     (["tables.item.bad_ids=clamp"], "tables.item.bad_ids"),
     (["checkpoint.best=null", "train.evaluate={on: test}"], "train.evaluate.on"),
     (["sharding.tables.item={types: [row_wise], slices: 2}"], "sharding.tables.item.slices"),
+    (["sharding.tables.item={slices: 2}"], "sharding.tables.item.slices"),
+    (["sharding.tables.item={}"], "sharding.tables.item"),
+    (["sharding.tables.item={types: [table_wise], route: by_node}"], "sharding.tables.item.route"),
+    (["sharding.tables.item={types: [data_parallel], tier: uvm}"], "sharding.tables.item.tier"),
+    (["sharding.tables.item={tier: uvm, cache_ratio: 0.1}"], "sharding.tables.item.cache_ratio"),
+    (["optimizer.sparse={kind: sgd, lr: 1}", "sharding.split_sums=true"], "sharding.split_sums"),
     (["sharding={plan: p.json, tables: {item: {types: [row_wise]}}}"], "sharding.tables"),
     (["sharding={plan: p.json, reserve: 0.5}"], "sharding.reserve"),
 ]
