@@ -158,7 +158,8 @@ def stray_variables(loaded: "Loaded") -> list[str]:
 def plan_ahead(loaded: "Loaded") -> "Plan | None":
     """The plan of a cluster's job, where its data are prepared and its nodes' memory is known here."""
     _check_runs(loaded)
-    if loaded.profile.memory_gib is None and loaded.profile.node is None:
+    node = loaded.profile.node
+    if loaded.profile.memory_gib is None and (node is None or node.kind in (None, "cpu")):
         return None
     data = prepared(loaded)
     if data is None:

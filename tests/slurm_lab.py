@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,13 @@ class Lab:
 
     def restart(self, job: str) -> None:
         """Have a requeued job begin again now, and not after the two minutes that Slurm holds it back."""
-        wait_for(lambda: self.in_queue(job) == "PENDING", seconds=90)
-        wait_for(lambda: self._set(job, "StartTime=now"), seconds=30)
+        self.await_state(job, "PENDING")
+        # Again and again: where its old start is still being cleared away, Slurm sets the time anew.
+        _seldom(lambda: self._set(job, "StartTime=now") and self.in_queue(job) != "PENDING")
+
+    def await_state(self, job: str, state: str) -> None:
+        """Return when squeue says so."""
+        _seldom(lambda: self.in_queue(job) == state)
 
     def _set(self, job: str, change: str) -> bool:
         words = ["scontrol", "update", f"JobId={job}", change]
@@ -99,6 +105,14 @@ class LabJob:
 
     def log(self) -> str:
         return self.run.launch_log.read_text()
+
+
+def _seldom(what: Callable[[], bool], seconds: float = 120) -> None:
+    """As `wait_for`, for what starts a process each time it is asked."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain"
+        time.sleep(0.3)
 
 
 def _inside(record: Path) -> list[int]:

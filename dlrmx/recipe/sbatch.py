@@ -86,7 +86,9 @@ def slurm_problems(profile: "SlurmProfile") -> Iterator[Problem]:
         elif isinstance(value, str) and not re.fullmatch(r"[^\n\r\0]+", value):
             yield Problem("must be one line", key=key)
     for name in profile.env:
-        if SECRET.search(name):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            yield Problem("is no name that a script could export", key=f"env.{name}")
+        elif SECRET.search(name):
             what = "looks like a secret, and would stand in the job's script"
             yield Problem(what, key=f"env.{name}", hint="take it out and export it in your shell: sbatch passes it on")
     if profile.workers_per_node is not None and profile.gpus not in (None, profile.workers_per_node):

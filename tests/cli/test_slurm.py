@@ -61,3 +61,14 @@ def test_without_slurm_a_job_is_refused_with_3(tmp_path: Path, dlrmx: Dlrmx, mon
     done = dlrmx("train", "clicks.yaml", "--cluster", "big", "-s", f"cluster.root={tmp_path}/runs")
     assert done.exit_code == 3
     assert "there is no sbatch on this machine" in done.stderr
+
+
+def test_a_plan_is_promised_only_where_its_nodes_are_known_here(tmp_path: Path, dlrmx: Dlrmx) -> None:
+    """This machine's memory says nothing of theirs; and data that are not prepared say nothing yet."""
+    write(tmp_path)
+    words = ["clicks.yaml", "--cluster", "big", "-s", f"cluster.root={tmp_path}/runs"]
+    known = ["-s", "cluster.memory_gib=64"]
+    assert '"plan_hash": null' in dlrmx("train", *words, *known, "-n").stdout
+    assert dlrmx("data", "prepare", *words).exit_code == 0
+    assert '"plan_hash": null' in dlrmx("train", *words, "-n").stdout
+    assert '"plan_hash": "' in dlrmx("train", *words, *known, "-n").stdout

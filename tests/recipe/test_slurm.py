@@ -89,6 +89,10 @@ def test_a_secret_is_kept_out_of_the_script(tmp_path: Path, name: str) -> None:
     assert "export it in your shell" in problems(tmp_path, env={name: "x"})[f"cluster.env.{name}"]
 
 
+def test_a_variable_can_be_exported(tmp_path: Path) -> None:
+    assert "no name that a script could export" in problems(tmp_path, env={"a-b": "x"})["cluster.env.a-b"]
+
+
 def test_workers_and_gpus_that_differ(tmp_path: Path) -> None:
     assert "is 2, but a node has 8 GPUs" in problems(tmp_path, gpus=8, workers_per_node=2)["cluster.workers_per_node"]
 

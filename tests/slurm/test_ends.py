@@ -26,7 +26,7 @@ def test_the_printed_script_runs_as_printed_on_four_nodes(lab: Lab, tmp_path: Pa
     wait_for(lambda: job.run.run.exists() and run_state(job.run).ended)
     state = run_state(job.run)
     assert (state.state, state.exit_code, state.attempt, state.step) == ("done", 0, 1, 5)
-    wait_for(lambda: lab.in_queue(done.stdout.strip()) == "COMPLETED")
+    lab.await_state(done.stdout.strip(), "COMPLETED")
     assert {event["host"] for event in job.events(1, "worker_started")} == {"n0", "n1", "n2", "n3"}
     assert sorted(path.name for path in job.run.attempt(1).logs.iterdir()) == [f"node-{node}.log" for node in range(4)]
     assert "rank 2 of 4" in job.run.attempt(1).node_log(2).read_text()
@@ -91,7 +91,7 @@ def test_the_time_limit_is_met_by_a_save_ahead_and_a_new_start(lab: Lab, tmp_pat
     lab.slurm("scontrol", "update", f"JobId={job.id}", f"TimeLimit={int(seconds + 10) // 60 + 1}")
     wait_for(lambda: job.events(1, "stopped"), seconds=90)
     assert job.job.poll() is None, "it goes on"
-    wait_for(lambda: lab.in_queue(job.id) == "PENDING", seconds=90)
+    lab.await_state(job.id, "PENDING")
     lab.slurm("scontrol", "update", f"JobId={job.id}", "TimeLimit=60")
     lab.restart(job.id)
     begun = wait_for(lambda: job.events(2, "begin"), seconds=90)
@@ -111,7 +111,7 @@ def test_a_save_that_outlasts_the_kill_survives_preemption(lab: Lab, tmp_path: P
     )
     stopped = wait_for(lambda: job.events(1, "stopped"), seconds=90)
     assert run_state(job.run).checkpoint == stopped[0]["step"]
-    wait_for(lambda: lab.in_queue(other) == "COMPLETED", seconds=90)
+    lab.await_state(other, "COMPLETED")
     lab.restart(job.id)
     assert wait_for(lambda: job.events(2, "begin"), seconds=90)[0]["step"] == stopped[0]["step"]
 
@@ -128,7 +128,7 @@ def test_a_dead_node_ends_the_attempt_and_the_job_goes_on(lab: Lab, tmp_path: Pa
     assert (state.state, state.ended) == ("created", False), "it waits for its next start"
     cause = job.events(1, "failed")[0]
     assert (cause["host"], cause["cause"]) == ("n2", "lost")
-    wait_for(lambda: lab.in_queue(job.id) == "PENDING", seconds=120)
+    lab.await_state(job.id, "PENDING")
     assert job.job.poll() is None
     lab.heal()
     lab.restart(job.id)
@@ -143,7 +143,7 @@ def test_ranks_that_slurm_lost_sight_of_end_before_the_next_start(lab: Lab, tmp_
     job.await_step(2)
     host = job.events(1, "begin")[0]["host"]
     with lab.frozen_slurmd(host):
-        wait_for(lambda: lab.in_queue(job.id) == "PENDING", seconds=120)
+        lab.await_state(job.id, "PENDING")
         lab.restart(job.id)
         begun = wait_for(lambda: job.events(2, "begin"), seconds=120)
         (ended,) = job.events(1, "attempt_ended")
