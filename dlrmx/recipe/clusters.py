@@ -134,11 +134,6 @@ def host_memory_bytes(profile: Profile) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def rank_memory_bytes(profile: Profile) -> int:
-    """Host memory that one rank may fill: its share of the node's."""
-    return host_memory_bytes(profile) // workers_per_node(profile)
-
-
 def _folders() -> list[Path]:
     config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return [Path("clusters"), Path(config).expanduser() / "dlrmx" / "clusters", Path("/etc/dlrmx/clusters")]

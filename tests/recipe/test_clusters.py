@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlrmx.errors import InputError
-from dlrmx.recipe.clusters import find_profile, profile_names, rank_memory_bytes, workers_per_node, world_size
+from dlrmx.recipe.clusters import find_profile, host_memory_bytes, profile_names, workers_per_node, world_size
 from dlrmx.recipe.load import load_recipe
 from dlrmx.recipe.profiles import LocalProfile
 
@@ -125,10 +125,10 @@ def test_the_root_is_filled_in_and_absolute(example: Path, elsewhere: Path) -> N
 
 def test_world_and_memory() -> None:
     profile = LocalProfile(workers_per_node=4, memory_gib=2)
-    assert (world_size(profile), rank_memory_bytes(profile)) == (4, 2**29)
+    assert (world_size(profile), host_memory_bytes(profile)) == (4, 2**31)
     assert workers_per_node(LocalProfile()) >= 1
     machine_bytes = int(re.findall(r"MemTotal: *(\d+)", Path("/proc/meminfo").read_text())[0]) * 1024
-    assert rank_memory_bytes(LocalProfile(workers_per_node=2)) == pytest.approx(machine_bytes / 2, rel=0.01)
+    assert host_memory_bytes(LocalProfile(workers_per_node=2)) == pytest.approx(machine_bytes, rel=0.01)
 
 
 def test_a_user_without_a_name_has_a_number(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
