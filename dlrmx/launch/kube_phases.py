@@ -53,7 +53,7 @@ def phase_of(kind: str, job: Object, pods: Sequence[Object], warnings: Sequence[
         if any(code == STOPPED_FOR_GOOD for code, _ in ends):
             return JobPhase(AppState.CANCELLED, "it was asked to stop", restarts)
         return JobPhase(state, ends[0][1] if ends else said, restarts)
-    return JobPhase(state, "", restarts)
+    return JobPhase(state, said or "it was cancelled" if state == AppState.CANCELLED else "", restarts)
 
 
 def _volcano(job: Object) -> tuple[AppState, str]:

@@ -119,6 +119,11 @@ def test_a_job_that_was_asked_to_stop_has_not_failed() -> None:
     assert phase_of("job", job, [pod("a-0", "Failed", containerStatuses=ended(76))]).state == AppState.CANCELLED
 
 
+def test_a_cancelled_job_says_so() -> None:
+    assert phase_of("volcano", volcano("Aborted"), []).reason == "it was cancelled"
+    assert phase_of("volcano", volcano("Running", message="x"), []).reason == ""
+
+
 def test_restarts_are_counted() -> None:
     job = {"status": {"state": {"phase": "Running"}, "retryCount": 3}}
     assert phase_of("volcano", job, []).restarts == 3

@@ -176,3 +176,10 @@ def unblock(saver: Saver) -> None:
     folder = task_of(saver).run.checkpoints
     folder.unlink()
     shutil.move(folder.with_name("moved"), folder)
+
+
+def test_a_recipe_may_want_no_checkpoints(wire: Wire, tmp_path: Path) -> None:
+    saver = saver_of(wire, tmp_path, recipe_with(save=False, every=None))
+    saver.save(Position(3, 0, 30), ends=True)
+    assert steps_of(saver) == []
+    assert read_events(task_of(saver).attempt, "saving", "saved") == []
