@@ -102,7 +102,7 @@ class Crew:
 
     def all_prepared(self) -> bool:
         """Whether every node has what it needs, or it will never come."""
-        return len(self._prepared) == len(self._links) or bool(self._refused or self.lost)
+        return len(self._prepared) + 1 == self.place.nodes or bool(self._refused or self.lost)
 
     @property
     def refusal(self) -> Message | None:

@@ -233,6 +233,8 @@ def _get_ready(node: Node, attempt: AttemptPaths, stop_asked: Callable[[], bool]
     """
     crew = node.crew
     crew.gather(stop_asked)
+    if stop_asked():
+        raise StopRequested
     crew.begin(attempt)
     if not crew.lost and not crew.refusal:
         write_inputs(node.spec, node.recipe, node.profile, attempt, stop_asked=stop_asked)

@@ -99,6 +99,16 @@ def test_a_stop_that_only_one_node_hears_of_stops_all_at_one_step(tmp_path: Path
     assert job.events(1, "stop_requested")[0]["by"] == f"SIGUSR1 on {socket.gethostname()}"
 
 
+def test_a_stop_while_node_0_waits_for_the_others_ends_it(tmp_path: Path) -> None:
+    job = make_nodes(tmp_path, LONG)
+    with started(job, free_port(), nodes=1) as (alone,):
+        wait_for(lambda: job.run.attempts())
+        alone.send_signal(signal.SIGTERM)
+        assert alone.wait(60) == 75
+    assert run_state(job.run).state == "stopped"
+    assert not job.events(1, "worker_started")
+
+
 def test_a_lost_node_ends_the_attempt_and_the_next_start_goes_on(tmp_path: Path) -> None:
     job = make_nodes(tmp_path, LONG)
     with started(job, free_port()) as processes:
