@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dlrmx.errors import DlrmxError
 
-from . import checkpoints, clusters, data, init, plan, preview, recipes, runs, train
+from . import checkpoints, clusters, data, doctor, init, plan, preview, recipes, runs, train
 from .output import say, say_error
 
 
@@ -101,6 +101,7 @@ app.add_typer(data.app, name="data", rich_help_panel="Before you pay")
 app.add_typer(recipes.app, name="recipes", rich_help_panel="Library")
 app.add_typer(checkpoints.app, name="checkpoints", rich_help_panel="Library")
 app.add_typer(clusters.app, name="clusters", rich_help_panel="Library")
+app.command(rich_help_panel="When it does not work")(doctor.doctor)
 
 
 def main() -> None:

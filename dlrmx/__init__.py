@@ -147,6 +147,8 @@ launch/: from a plan to running workers. torchx is imported here alone.
     launch/outcome.py         what became of an attempt
     launch/retry.py           whether a failed run is tried again
     launch/measure.py         has a cluster measured by workers of its own, and writes its profile
+    launch/doctor.py          whether a machine can do its part in a job
+    launch/examine.py         asks a cluster's scheduler, and each of its nodes by a job of its own
     launch/processes.py       processes as /proc shows them
 
 model/: plain single-process torch.
@@ -182,6 +184,7 @@ train/: the worker.
     train/worker.py           the worker process, one per rank
     train/session.py          what a worker works on
     train/build.py            builds what a rank trains with
+    train/selftest.py         whether torch and fbgemm work here
     train/measure.py          measures what the planner counts on, with real workers
     train/loop.py             the training loop, top to bottom
     train/step.py             one training step, stage by stage
@@ -233,6 +236,7 @@ cli/: the Typer app, installed as dlrmx_cli. Verbs and rendering only.
     cli/live.py               how a run looks while it is followed
     cli/recipes.py            recipes list, show, copy, schema
     cli/checkpoints.py        checkpoints list, show, verify, prune
+    cli/doctor.py             doctor
     cli/clusters.py           clusters list, show
 """
 

@@ -4,7 +4,9 @@ import os
 import signal
 import socket
 import subprocess
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -125,9 +127,16 @@ def jobs_of(profile: Profile) -> list[Job]:
         return []
     wanted = {"kind", "context", "namespace"} if profile.scheduler == "kubernetes" else set()
     settings = {name: value for name, value in profile.model_dump(include=wanted).items() if value is not None}
-    with _runner() as runner:
-        found = runner._scheduler(profile.scheduler).list(settings)
+    with scheduler_of(profile) as scheduler:
+        found = scheduler.list(settings)
     return [Job(job.name, job.app_id, job.state.name.lower()) for job in found]
+
+
+@contextmanager
+def scheduler_of(profile: Profile) -> Iterator[Any]:
+    """The torchx scheduler of a profile."""
+    with _runner() as runner:
+        yield runner._scheduler(profile.scheduler)
 
 
 def dry_run_text(spec: JobSpec, profile: Profile) -> str:
@@ -141,12 +150,26 @@ def cancel(run: RunPaths) -> Literal["stops", "taken back"]:
 
     Raises InputError where it does neither, ClusterError where the cluster cannot be reached.
     """
-    job = None if is_live(run) and not is_copy(run) else attach(run)
+    live = is_live(run)
+    job = None if live and not is_copy(run) else attach(run)
     if job is not None and job.poll() is None:
+        if live:
+            _stop_out_of_sight(job)
+            return "stops"
         job.stop()
         return "taken back"
     stop_run(run, by=f"dlrmx cancel (pid {os.getpid()} on {socket.gethostname()})")
     return "stops"
+
+
+def _stop_out_of_sight(job: RemoteJob) -> None:
+    """Stop a run that is known by what its pod tells, and stay for its last words: they go when the pod goes."""
+    from dlrmx.launch.mirror import mirrored
+
+    with mirrored(job.run):
+        job.stop()
+        while job.poll() is None:
+            time.sleep(0.2)
 
 
 def _refuse_queued(run: RunPaths) -> None:

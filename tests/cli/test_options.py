@@ -39,6 +39,7 @@ OPTIONS = {
     "clusters list": {"--json"},
     "clusters show": {"--json"},
     "clusters measure": {"--json"},
+    "doctor": {"--cluster", "--json"},
 }
 
 
