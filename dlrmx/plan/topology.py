@@ -20,7 +20,7 @@ was found, and a profile may say its own (`node.achieved`).
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dlrmx.recipe.clusters import host_memory_bytes, workers_per_node
+from dlrmx.recipe.clusters import host_memory_bytes, node_of, workers_per_node
 from dlrmx.recipe.node import GPUS_PER_NODE, Node
 from dlrmx.recipe.profiles import Profile
 
@@ -172,8 +172,8 @@ KINDS: dict[str, Topology] = {
 
 
 def topology_of(profile: Profile) -> Topology:
-    """The ranks of a profile, as its `node` section describes them; without one, processes on this kind of machine."""
-    node = profile.node or Node()
+    """The ranks of a profile, as its `node` section describes them; without one, this machine's GPUs or processes."""
+    node = node_of(profile)
     per_node = workers_per_node(profile)
     base = KINDS[node.kind or ("zionex" if node.device == "cuda" else "cpu")]
     topology = replace(
@@ -215,6 +215,7 @@ def _limited(topology: Topology, profile: Profile) -> Topology:
     """`memory_gib` is the host's memory that plans may use; on a processor all memory is the host's."""
     share = host_memory_bytes(profile) // topology.ranks_per_node
     if topology.device == "cuda":
-        return replace(topology, ddr_bytes=share) if profile.memory_gib is not None else topology
+        own = profile.memory_gib is None and (profile.scheduler != "local" or profile.node is not None)
+        return topology if own else replace(topology, ddr_bytes=share)
     known = topology.hbm_bytes and profile.memory_gib is None
     return replace(topology, hbm_bytes=topology.hbm_bytes if known else share, ddr_bytes=0)

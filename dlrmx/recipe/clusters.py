@@ -13,7 +13,7 @@ from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.explain import explain
 from dlrmx.recipe.kubernetes import kubernetes_problems
 from dlrmx.recipe.names import near_miss
-from dlrmx.recipe.node import GPUS_PER_NODE, NodeKind
+from dlrmx.recipe.node import GPUS_PER_NODE, Node, NodeKind
 from dlrmx.recipe.profiles import CPU_WORKERS, PROFILES, KubernetesProfile, Profile, SlurmProfile, profile_class
 from dlrmx.recipe.sbatch import slurm_problems
 from dlrmx.recipe.tree import leaves
@@ -33,6 +33,14 @@ SET_BY_THE_LAUNCHER = (
 BUILT_IN: dict[str, dict[str, Any]] = {
     "local": {},
     **{kind: {"scheduler": "none", "node": {"kind": kind}} for kind in get_args(NodeKind) if kind != "cpu"},
+}
+
+GPUS = Path("/proc/driver/nvidia/gpus")
+GPU_KINDS: dict[str, NodeKind] = {
+    "A100-SXM4-40GB": "zionex",
+    "A100-SXM4-80GB": "dgx_a100_80",
+    "H100 80GB": "dgx_h100",
+    "H200": "hgx_h200",
 }
 
 
@@ -124,7 +132,28 @@ def workers_per_node(profile: Profile) -> int:
         return GPUS_PER_NODE
     if isinstance(profile, SlurmProfile):
         return CPU_WORKERS  # this machine is none of its nodes
-    return len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) or CPU_WORKERS
+    return len(_gpu_models()) or CPU_WORKERS
+
+
+def node_of(profile: Profile) -> Node:
+    """What plans count on: as the profile says, else this machine, where its GPUs are of a kind that is known."""
+    if profile.node is not None:
+        return profile.node
+    models = _gpu_models() if profile.scheduler == "local" else []
+    kinds = [kind for model, kind in GPU_KINDS.items() if models and all(model in one for one in models)]
+    return Node(kind=kinds[0]) if kinds else Node()
+
+
+def _gpu_models() -> list[str]:
+    """The model of each of this machine's GPUs, as the driver says it; "" where it says none."""
+    found = []
+    for folder in sorted(GPUS.glob("*")):
+        try:
+            lines = (folder / "information").read_text().splitlines()
+        except OSError:
+            lines = []
+        found.append(next((line.partition(":")[2].strip() for line in lines if line.startswith("Model:")), ""))
+    return found
 
 
 def host_memory_bytes(profile: Profile) -> int:

@@ -1,11 +1,14 @@
 """Kinds of node, profiles that name one or give numbers, and what is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from dlrmx.plan.topology import GB, KINDS, topology_of
+from dlrmx.recipe import clusters
+from dlrmx.recipe.clusters import host_memory_bytes
 from dlrmx.recipe.node import NEEDED
 from dlrmx.recipe.profiles import Profile, read_profile
 
@@ -71,3 +74,16 @@ def test_memory_gib_is_the_hosts() -> None:
     raw = {"scheduler": "slurm", "memory_gib": 8, "node": {"kind": "dgx_h100"}}
     topology = topology_of(read_profile(raw))
     assert (topology.hbm_bytes, topology.ddr_bytes) == (80 * GB, 2**30)
+
+
+@pytest.mark.parametrize(("model", "device"), [("NVIDIA H200", "cuda"), ("NVIDIA GTX 1080", "cpu")])
+def test_this_machines_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, device: str) -> None:
+    """Two of them, as the driver tells; the host's memory is what this machine has."""
+    for name in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "information").write_text(f"Model: \t\t {model}\nIRQ: 7\n")
+    monkeypatch.setattr(clusters, "GPUS", tmp_path)
+    topology = topology_of(read_profile({}))
+    assert (topology.world, topology.device) == (2, device)
+    machine = host_memory_bytes(read_profile({})) // 2
+    assert (topology.hbm_bytes, topology.ddr_bytes) == ((141 * GB, machine) if device == "cuda" else (machine, 0))
