@@ -1,5 +1,6 @@
 """Reading CSV, TSV and Parquet files as streams of record batches, every error by file and row."""
 
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -209,5 +210,5 @@ def _unreadable(path: Path, error: Exception) -> InputError:
             f"{path}: not UTF-8 text: {text[:400]}", hint="Convert it: iconv -t UTF-8, with -f its encoding."
         )
     if isinstance(error, OSError) and error.errno is not None:
-        return Unreadable(f"{path}: cannot be read: {error.strerror}")
+        return Unreadable(f"{path}: cannot be read: {os.strerror(error.errno)}")
     return InputError(f"{path}: {text[:400]}")

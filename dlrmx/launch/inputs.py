@@ -50,9 +50,9 @@ def write_inputs(
         raise InputError(f"the plan here is {plan.hash}, the job asks for {spec.plan_hash}", hint=hint)
     write_aside(attempt.plan, plan.to_json())
     checkpoint = _checkpoint(spec, recipe, attempt)
-    rows = _training_rows(data)
+    order, rows = _training_rows(data)
     if checkpoint is not None and spec.evaluate is None:
-        _refuse_other_rows(attempt, rows)
+        _refuse_other_rows(attempt, order, rows)
     job = {
         "version": 1,
         "dlrmx": __version__,
@@ -63,6 +63,7 @@ def write_inputs(
         "predicted": _predicted(plan, recipe, profile, data),
         "data": str(data),
         "training_rows": rows,
+        "order": order,
         "evaluate": spec.evaluate,
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -81,19 +82,27 @@ def _predicted(plan: Plan, recipe: Recipe, profile: Profile, data: Path) -> dict
     return {"step_s": prediction.step_s, "memory_bytes": fullest}
 
 
-def _training_rows(data: Path) -> str:
+def _training_rows(data: Path) -> tuple[str, str]:
+    """The order in which rows are taken, and what stands for them in that order."""
     from dlrmx.data import manifest
 
-    return manifest.training_rows(manifest.read_manifest(data))
+    prepared = manifest.read_manifest(data)
+    return prepared.order, manifest.training_rows(prepared)
 
 
-def _refuse_other_rows(attempt: AttemptPaths, rows: str) -> None:
+def _refuse_other_rows(attempt: AttemptPaths, order: str, rows: str) -> None:
     """A checkpoint's data position means nothing in other rows than those that its run has trained on."""
     for earlier in reversed(RunPaths(attempt.dir.parent.parent).attempts()):
         try:
-            before = json.loads(earlier.job.read_bytes()).get("training_rows")
+            job = json.loads(earlier.job.read_bytes())
+            before, began_with = job.get("training_rows"), job.get("order", order)
         except (OSError, ValueError, AttributeError):
             continue  # an attempt that got no job
+        if began_with != order:
+            hint = "resume with the dlrmx that it began with, or start anew from the weights: train.init_from"
+            raise InputError(
+                f"the run began with rows in order {began_with}, this dlrmx takes them in {order}", hint=hint
+            )
         if before not in (None, rows):
             hint = "put the files back as they were, or start anew from the weights: train.init_from"
             raise InputError("the training rows are not those that the run began with: its data changed", hint=hint)

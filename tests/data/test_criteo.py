@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,18 @@ def test_categories_are_unsigned_however_they_are_written(text: str, value: int,
     assert ids(prepare(criteo([path], features=ONE), tmp_path), "C1") == [by_hash(value)]
     remainder = prepare(criteo([path], features={"C1": {"ids": "modulo"}}), tmp_path)
     assert ids(remainder, "C1") == [1 + value % 999]
+
+
+def test_any_other_character_in_the_place_of_a_digit_is_bad(tmp_path: Path) -> None:
+    """A word of 8 characters is decoded at once, so what is no digit has to be seen in each place."""
+    characters = [bytes([code]) for code in range(256) if code not in b"\t\n\r"]
+    for at in (0, 7):
+        words = [b"5db91645"[:at] + character + b"5db91645"[at + 1 :] for character in characters]
+        path = write(tmp_path / f"{at}", *(row(C1="f" * 8).replace(b"f" * 8, word) for word in words))
+        folder, manifest = prepared(criteo([path], features=ONE, bad_rows="skip"), tmp_path)
+        good = [word for word in words if re.fullmatch(rb"[0-9a-fA-F]{8}", word)]
+        assert manifest.rows.bad == len(characters) - 22
+        assert ids(folder, "C1") == [by_hash(int(word, 16)) for word in good]
 
 
 def test_a_missing_category_takes_a_row_of_its_own_or_none(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Piece by piece: the same bytes whole, in files, cut anywhere, killed and restarted, added later."""
 
 import errno
+import json
 import math
 import multiprocessing
 import os
@@ -429,12 +430,33 @@ def _is_worker(pid: str, root: Path) -> bool:
     return b"dlrmx.data.worker" in command and any(str(root) in name for name in names)
 
 
-def test_a_worker_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+UNREADABLE = json.dumps({"problems": [{"what": "day_2: cannot be read"}], "unreadable": True})
+
+
+@pytest.mark.parametrize(
+    ("worker", "error"),
+    [("exit 1", "a process that prepares data ended with code 1"), (f"echo '{UNREADABLE}'", "day_2: cannot be read")],
+)
+def test_a_worker_that_fails_is_told_and_what_others_did_stays(
+    worker: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, root = made(*in_files(tmp_path)), tmp_path / "root"
+
+    def stop(what: str, done: int, total: int | None) -> None:
+        if what == "prepare" and done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(recipe, root, progress=stop)
+    done = results(root)
     monkeypatch.setattr(pool, "INLINE_BYTES", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(InputError, match="a process that prepares data ended with code 1"):
-        prepare(made(*in_files(tmp_path)), tmp_path / "root")
+    (tmp_path / "worker").write_text(f"#!/bin/sh\nread order\nread task\n{worker}\n")
+    (tmp_path / "worker").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "worker"))
+    with pytest.raises(InputError, match=error):
+        prepare(recipe, root)
+    assert 0 < done == results(root)
 
 
 def test_one_row_in_each_of_many_files(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dlrmx.data import tables
 from dlrmx.data.manifest import FeatureFacts, read_manifest
 from dlrmx.data.permute import restore_ids
 from dlrmx.data.prepare import prepare
+from dlrmx.data.source import Unreadable
 from dlrmx.errors import InputError
 from hash_reference import image, mix, text_hash
 
@@ -322,6 +323,19 @@ def test_a_truncated_gzip_file(tmp_path: Path) -> None:
     raw = gzip.compress("\n".join(["y,item", *(f"1,{n * n}" for n in range(10_000))]).encode())
     (tmp_path / "a.csv.gz").write_bytes(raw[:-100])
     assert "Truncated" in refused(tmp_path / "a.csv.gz", tmp_path)
+
+
+def test_a_gzip_file_that_is_cut_after_its_first_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "CSV_READ_BYTES", 1 << 14)
+    raw = gzip.compress("\n".join(["y,item", *(f"1,{n * n}" for n in range(100_000))]).encode())
+    (tmp_path / "a.csv.gz").write_bytes(raw[:-100])
+    assert f"{tmp_path / 'a.csv.gz'}: Truncated" in refused(tmp_path / "a.csv.gz", tmp_path)
+
+
+def test_a_file_that_cannot_be_read_says_nothing_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").symlink_to("/proc/self/mem")  # its first page cannot be read
+    with pytest.raises(Unreadable, match=r"a\.csv: cannot be read: Input/output error"):
+        prepare(tabular([tmp_path / "a.csv"], HASH, {"item": 50}), tmp_path)
 
 
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:

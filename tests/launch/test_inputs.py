@@ -6,6 +6,7 @@ import pytest
 
 from dlrmx import __version__
 from dlrmx.checkpoint.manifest import CheckpointManifest, write_manifest
+from dlrmx.data.order import ORDER
 from dlrmx.errors import InputError
 from dlrmx.launch.inputs import job_plan, parse_recipe, prepare_data, write_inputs
 from dlrmx.launch.stopping import StopRequested
@@ -81,6 +82,15 @@ def test_a_resume_on_other_rows_is_refused(job: FakeJob) -> None:
     with pytest.raises(InputError, match="training rows are not those"):
         write_inputs(job.spec, other, job.profile, again, stop_asked=lambda: False)
     assert json.loads(give(job).job.read_text())["from_step"] == 10  # the same rows
+
+
+def test_a_resume_in_another_order_is_refused_by_name(job: FakeJob) -> None:
+    first = give(job)
+    save(job, 10)
+    given = json.loads(first.job.read_text())
+    first.job.write_text(json.dumps({**given, "order": "window-v1", "training_rows": "0" * 8}))
+    with pytest.raises(InputError, match=f"began with rows in order window-v1, this dlrmx takes them in {ORDER}"):
+        give(job)
 
 
 def test_another_recipes_checkpoint_is_refused(job: FakeJob) -> None:

@@ -81,6 +81,11 @@ def test_offsets_that_do_not_fit_are_refused(offsets: tuple[int, ...]) -> None:
         table().look_up(ints(0, 1), ints(*offsets), None)
 
 
+def test_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(AssertionError):
+        table().look_up(ints(0, 1), ints(0, 2), torch.ones(1))
+
+
 def test_a_rank_without_rows_has_an_empty_table() -> None:
     made = FusedTable(0, 4, "fp32", SparseOptimizer(kind="rowwise_adagrad", lr=RATE), CPU)
     assert made.weight.shape == (0, 4)
