@@ -178,7 +178,7 @@ class _Job:
             status: Object = {"state": {"phase": phase}, "retryCount": self.restarts}
         else:
             condition = {"Completed": "Complete", "Terminated": "Failed", "Aborted": "Suspended"}.get(phase)
-            status = {"active": self.number}
+            status = {"active": self.number, "ready": self.number if phase == "Running" else 0}
             status |= {"conditions": [{"type": condition, "status": "True"}]} if condition else {}
         self.cluster.update(self.resource, self.namespace, self.name, {"status": status})
 

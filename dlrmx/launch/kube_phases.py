@@ -76,7 +76,7 @@ def _indexed(job: Object, pods: Sequence[Object]) -> tuple[AppState, str]:
     if not status:
         return AppState.SUBMITTED, ""
     running = any((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
-    return AppState.RUNNING if running else AppState.PENDING, ""
+    return AppState.RUNNING if running or status.get("ready") else AppState.PENDING, ""
 
 
 def waiting_reasons(pods: Iterable[Object]) -> Iterator[str]:

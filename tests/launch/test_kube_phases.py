@@ -64,6 +64,9 @@ def test_conditions_of_an_indexed_job(conditions: Any, state: AppState) -> None:
 def test_an_indexed_job_runs_with_its_pods() -> None:
     job = {"status": {"active": 2}}
     assert phase_of("job", job, [pod("a", "Running"), pod("b", "Pending")]).state == AppState.RUNNING
+    assert phase_of("job", {"status": {"active": 2, "ready": 1}}, []).state == AppState.RUNNING, (
+        "where pods are not asked"
+    )
     assert phase_of("job", {}, []).state == AppState.SUBMITTED
 
 
