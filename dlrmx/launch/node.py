@@ -109,7 +109,7 @@ def _lead(node: Node) -> End:
         register(node.run)
         end = End("failed", 1, f"a fault in dlrmx: see {node.run.launch_log}")
         try:
-            end = _drive(node)
+            end = _again(node, _drive(node))
         except (DlrmxError, OSError) as error:
             end = End("failed", error.exit_code if isinstance(error, DlrmxError) else 1, str(error))
             print(error, file=sys.stderr, flush=True)
@@ -120,6 +120,13 @@ def _lead(node: Node) -> End:
             except OSError as error:
                 print(f"{end.reason}\nand that cannot be written down: {error}", file=sys.stderr, flush=True)
     return end
+
+
+def _again(node: Node, end: End) -> End:
+    """A cluster's run that its scheduler stopped has not ended: it waits for the next start of its job."""
+    if end.state != "stopped" or node.signals.by is None or node.profile.scheduler == "local":
+        return end
+    return End("created", AGAIN, f"{node.signals.by}: it has saved, and waits for its job to be started again")
 
 
 def _held(node: Node) -> AbstractContextManager[None]:

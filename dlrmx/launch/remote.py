@@ -9,6 +9,7 @@ from torchx.specs import AppState
 
 from dlrmx.errors import ClusterError, DlrmxError, UnknownRun
 from dlrmx.runs.claim import hold, is_copy, is_live, stop_run
+from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.run_file import read_run, update_run
 
@@ -77,9 +78,13 @@ class RemoteJob:
             refresh(self.run)
         fields = read_run(self.run)
         if fields["state"] in ("created", "running") and state != AppState.SUCCEEDED and not is_live(self.run):
-            code = KILLED if state == AppState.CANCELLED else 1
+            attempts = self.run.attempts()
+            if attempts and read_events(attempts[-1], "stopped"):
+                ended, code = "stopped", STOPPED
+            else:
+                ended, code = "failed", KILLED if state == AppState.CANCELLED else 1
             with suppress(DlrmxError), hold(self.run):
-                update_run(self.run, state="failed", exit_code=code, reason=f"job {self.app}: {words}")
+                update_run(self.run, state=ended, exit_code=code, reason=f"job {self.app}: {words}")
             return code
         if state == AppState.SUCCEEDED:
             return 0

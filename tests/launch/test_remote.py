@@ -11,6 +11,7 @@ from dlrmx.errors import ClusterError
 from dlrmx.launch import remote
 from dlrmx.launch.remote import RemoteJob, job_of
 from dlrmx.runs.claim import claim_attempt, create_run, hold
+from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.run_file import read_run, update_run
 
@@ -93,6 +94,15 @@ def test_an_end_that_the_job_could_not_write_down(
     fields = read_run(run)
     assert (fields["state"], fields["exit_code"]) == ("failed", code)
     assert fields["reason"] == "job 7: TIMEOUT: its time limit was over"
+
+
+def test_a_run_that_saved_and_is_not_started_again_has_stopped(cluster: Cluster, run: RunPaths) -> None:
+    """scancel has it save, as a preemption does; only Slurm knows which it was."""
+    append_event(claim_attempt(run), "stopped", step=7)
+    update_run(run, state="created", reason="SIGTERM: it has saved, and waits for its job to be started again")
+    cluster.says = says(AppState.CANCELLED, "CANCELLED")
+    assert RemoteJob(run, "7", cluster).poll() == 75
+    assert (read_run(run)["state"], read_run(run)["exit_code"]) == ("stopped", 75)
 
 
 def test_a_cluster_out_of_reach_is_asked_again_for_a_while(

@@ -12,6 +12,7 @@ from torchx.runner import Runner
 from dlrmx.launch.app import app_def
 from dlrmx.launch.kubernetes import KubernetesScheduler, kubernetes_scheduler
 from dlrmx.launch.place import free_port
+from dlrmx.launch.remote import RemoteJob
 from dlrmx.recipe.profiles import KubernetesProfile
 from dlrmx.runs.state import run_state
 from fake_job import FakeJob, make_job, wait_for
@@ -98,6 +99,9 @@ def test_an_evicted_pod_saves_and_the_job_goes_on(lab: Lab, kind: str) -> None:
     assert lab.state(app) in ("RUNNING", "PENDING")
     KubernetesScheduler("another shell").cancel(app)
     wait_for(lambda: lab.state(app) == "CANCELLED")
+    # The node process could not know that this time nobody would start it again.
+    wait_for(lambda: run_state(job.run).state == "created")
+    assert RemoteJob(job.run, app, KubernetesScheduler("another shell")).poll() == 75
     assert run_state(job.run).state == "stopped"
 
 

@@ -111,6 +111,7 @@ def test_a_save_that_outlasts_the_kill_survives_preemption(lab: Lab, tmp_path: P
     )
     stopped = wait_for(lambda: job.events(1, "stopped"), seconds=90)
     assert run_state(job.run).checkpoint == stopped[0]["step"]
+    wait_for(lambda: run_state(job.run).state == "created"), "it waits for its next start"
     lab.await_state(other, "COMPLETED")
     lab.restart(job.id)
     assert wait_for(lambda: job.events(2, "begin"), seconds=90)[0]["step"] == stopped[0]["step"]

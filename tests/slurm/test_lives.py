@@ -103,8 +103,14 @@ def test_a_refusal_is_told_with_the_key(cli: LabCli) -> None:
     refused = cli.execute("train", "quickstart", "--cluster", "lab", "-s", "cluster.partition=nope", expect=3)
     assert "nope" in refused.stderr
     assert "partition in the cluster profile" in refused.stderr
-    many = cli.execute("train", "quickstart", "--cluster", "lab", "--nodes", "9", expect=3)
-    assert "Node count" in many.stderr or "configuration" in many.stderr
+
+
+def test_a_job_that_cannot_start_says_what_it_waits_for(cli: LabCli) -> None:
+    cli.execute("train", "quickstart", "--name", "wide", "--cluster", "lab", "--nodes", "9", "-d")
+    job = attach(cli.run("wide"))
+    assert job is not None
+    wait_for(lambda: job.poll() is None and "`nodes` is above the partition's limit" in job.words)
+    assert "taken back" in cli.execute("cancel", "wide").stderr
 
 
 def test_stray_variables_of_the_shell_are_told_and_kept_from_the_job(cli: LabCli) -> None:
