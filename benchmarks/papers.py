@@ -137,16 +137,18 @@ def sensitivity() -> None:
 
 def variations(topology: Topology) -> dict[str, tuple[Topology, Topology]]:
     """Each rate, latency and share of the topology, 20% down and up."""
+
+    def changed(values: Any, name: str, factor: float) -> Any:
+        return replace(values, **{name: getattr(values, name) * factor})
+
     found = {}
-    for field in fields(topology):
-        value = getattr(topology, field.name)
-        if isinstance(value, float):
-            found[field.name] = tuple(replace(topology, **{field.name: value * factor}) for factor in (0.8, 1.2))
-    for field in fields(topology.achieved):
-        value = getattr(topology.achieved, field.name)
-        shares = [replace(topology.achieved, **{field.name: value * factor}) for factor in (0.8, 1.2)]
-        found[f"achieved.{field.name}"] = tuple(replace(topology, achieved=share) for share in shares)
-    return found  # type: ignore[return-value]
+    for name in (field.name for field in fields(topology)):
+        if name.endswith(("_rate", "_s", "_flops")):
+            found[name] = (changed(topology, name, 0.8), changed(topology, name, 1.2))
+    for name in (field.name for field in fields(topology.achieved)):
+        shares = [changed(topology.achieved, name, factor) for factor in (0.8, 1.2)]
+        found[f"achieved.{name}"] = (replace(topology, achieved=shares[0]), replace(topology, achieved=shares[1]))
+    return found
 
 
 def ladder() -> None:

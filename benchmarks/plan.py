@@ -81,7 +81,8 @@ def main(cases: list[Case]) -> None:
 def _run(case: Case, folder: Path) -> None:
     file = folder / "bench.yaml"
     file.write_text(yaml.safe_dump(case.recipe(), sort_keys=False))
-    command = [Path(sys.executable).with_name("dlrmx"), "plan", file, "--json", "--out", folder / "plan.json"]
+    dlrmx = Path(sys.executable).with_name("dlrmx")
+    command = [*map(str, (dlrmx, "plan", file, "--json", "--out", folder / "plan.json"))]
     began = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     our_s = time.perf_counter() - began
@@ -139,7 +140,7 @@ def _ask_torchrec(
     }
     (folder / "in.json").write_text(json.dumps(asked))
     script = ROOT / "benchmarks" / "torchrec_planner.py"
-    command = [THEIR_PYTHON, "-W", "ignore", script, folder / "in.json", folder / "out.json"]
+    command = [*map(str, (THEIR_PYTHON, "-W", "ignore", script, folder / "in.json", folder / "out.json"))]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"TorchRec's planner failed:\n{done.stderr[-3000:]}")
