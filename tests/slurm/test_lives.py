@@ -88,7 +88,9 @@ def test_ctrl_c_leaves_the_job_alone_and_an_unreachable_cluster_is_exit_3(cli: L
     run = cli.run("left")
     wait_for(lambda: run.run.exists() and run.attempts() and started(run, 1), seconds=120)
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, err
+    assert "follow it with: dlrmx watch left" in err
     job = attach(run)
     assert job is not None
     assert job.poll() is None, "it goes on"
