@@ -24,6 +24,7 @@ from dlrmx.recipe.explain import show
         ("train=", "train", "must be a mapping, not empty"),
         ("data=[1]", "data", "must be a mapping, not a list"),
         ("data={rows: 5}", "data.kind", "is missing / one of synthetic, tabular"),
+        ("data={kind: synthetic, rows: 5, files: [a.csv]}", "data.files", "unknown key"),
         ("data.kind=sythetic", "data.kind", '"sythetic" is not one of its values / did you mean synthetic?'),
         ("data.kind={}", "data.kind", "{} is not one of its values"),
         ("model.kind=3", "model.kind", "3 is not one of its values / there is: dlrm, dcnv2"),
