@@ -178,6 +178,7 @@ parallel/: applies a plan to a model.
     parallel/largest.py       the k-th largest of values on many ranks
     parallel/sparse_code.py   entries over a threshold as bytes: values and places
     parallel/sparse_vectors.py  of pooled vectors and their gradients only large entries travel (DCT)
+    parallel/sparse_hop.py    one hop where only entries over a threshold travel
 
 train/: the worker.
 

@@ -18,6 +18,7 @@ from dlrmx.parallel.codec import Codec, Fp32
 from dlrmx.parallel.hops import Hop
 from dlrmx.parallel.packing import Packing
 from dlrmx.parallel.routing import Received, Routed
+from dlrmx.parallel.sparse_hop import PendingSparseGradients, PendingSparseVectors, SparseHop, Sums
 from dlrmx.parallel.wire import Pending, Wire
 
 
@@ -67,6 +68,7 @@ class Carrier:
     ) -> None:
         """weighted: whether each slot of the hop has weights. forward, backward: the wire formats, fp32 by default."""
         self.hop, self.packing = hop, Packing(hop)
+        self.sparse: SparseHop | None = None
         self._forward, self._backward = forward or Fp32(), backward or Fp32()
         self._wire, self._device = wire, device
         self._served = [torch.tensor(served, dtype=torch.int64) for served in hop.served]
@@ -110,23 +112,32 @@ class Carrier:
             weights = self._wire.all_to_all("ids", routed.weights, out_weights, in_weights)
         return PendingIds(pending, weights, in_bags, in_ids, self._weighted)
 
-    def vectors(self, sums: Sequence[torch.Tensor], routed: Routed, counts: Counts) -> "PendingVectors":
+    def vectors(
+        self, sums: Sequence[torch.Tensor], routed: Routed, counts: Counts
+    ) -> "PendingVectors | PendingSparseVectors":
         """Start sending (bags, D) sums per fused table back to where their bags came from."""
+        if self.sparse is not None:
+            detached = [tensor.detach() for tensor in sums]
+            return self.sparse.vectors(detached, routed, counts.bags, counts.header.step)
         codec, widths = self._forward, self._widths(self._forward)
         message = self.packing.join([codec.encode(tensor.detach()) for tensor in sums], counts.bags, codec.dtype)
         out_counts, in_counts = (self.packing.sizes(bags, widths) for bags in (counts.bags, routed.bags))
         return PendingVectors(self._wire.all_to_all("vectors", message, out_counts, in_counts), self, routed, codec)
 
     def gradients(
-        self, leaves: Sequence[torch.Tensor], routed: Routed, counts: Counts, flag: float
-    ) -> "PendingGradients":
-        """Start sending the gradients of the leaves that vectors were added into, (leaf_rows, D) per fused table.
+        self, sums: Sums, routed: Routed, counts: Counts, flag: float
+    ) -> "PendingGradients | PendingSparseGradients":
+        """Start sending the gradients of the leaves that vectors were added into: `sums` with gradients as leaves.
 
         `flag` is not 0 where this rank saw a non-finite value.
         """
         rows = self.packing.positions(routed.positions, routed.bags, routed.leaf_rows)
+        of_bags = [leaf.index_select(0, row) for leaf, row in zip(sums.leaves, rows, strict=True)]
+        if self.sparse is not None and sums.masks is not None:
+            step = counts.header.step
+            return self.sparse.gradients(of_bags, sums.masks, routed, counts.bags, step=step, flag=flag)
         codec, widths = self._backward, self._widths(self._backward)
-        grads = [codec.encode(leaf.index_select(0, row)) for leaf, row in zip(leaves, rows, strict=True)]
+        grads = [codec.encode(tensor) for tensor in of_bags]
         last = torch.full((1,), flag, device=self._device).to(codec.dtype)
         out_counts = [size + 1 for size in self.packing.sizes(routed.bags, widths)]
         in_counts = [size + 1 for size in self.packing.sizes(counts.bags, widths)]
@@ -201,18 +212,11 @@ class PendingVectors:
     routed: Routed
     codec: Codec
 
-    def wait(self) -> list[torch.Tensor]:
-        """Add the vectors of all members into each bag, in member order: (leaf_rows, D) per fused table.
-
-        Untouched bags are zero.
-        """
+    def wait(self) -> Sums:
+        """The vectors of all members, added up in member order."""
         routed = self.routed
-        positions = self.carrier.packing.positions(routed.positions, routed.bags, routed.leaf_rows)
-        separated = self.carrier.separate(self.pending.wait(), routed.bags, self.codec)
-        return [
-            vectors.new_zeros(count, vectors.shape[1]).index_add_(0, rows, vectors)
-            for vectors, rows, count in zip(separated, positions, routed.leaf_rows, strict=True)
-        ]
+        vectors = self.carrier.separate(self.pending.wait(), routed.bags, self.codec)
+        return Sums(self.carrier.packing.add_up(vectors, routed.positions, routed.bags, routed.leaf_rows))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dlrmx.parallel.layout import make_layout
 from dlrmx.parallel.replicated import Near, Replicated
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import Plan, Rectangle
-from dlrmx.recipe.schema import Feature, SparseOptimizer
+from dlrmx.recipe.schema import Feature, SparseOptimizer, Thresholds
 
 
 class Embeddings:
@@ -32,12 +32,15 @@ class Embeddings:
         wire: Wire,
         device: torch.device,
         codecs: Codecs | None = None,
+        thresholds: Thresholds | None = None,
     ) -> None:
-        """codecs: the wire formats of vectors and gradients, fp32 by default."""
+        """codecs: the wire formats of vectors and gradients, fp32 by default; thresholds: none by default."""
         layout = make_layout(plan, features)
         self._plan, self._layout, self._rank = plan, layout, wire.rank
         self._optimizer, self._device = optimizer, device
-        self.exchange = Exchange(layout, wire, optimizer, device, codecs or Codecs())
+        codecs = codecs or Codecs()
+        self.exchange = Exchange(layout, wire, optimizer, device, codecs)
+        self.exchange.threshold(thresholds or Thresholds(), codecs, layout, list(plan.tables))
         self.replicated = Replicated(plan, features, optimizer, device)
         self._means = [feature.pooling == "mean" for feature in features.values()]
         # Per feature: its column slices from left to right, and of each the slots, several where rows are cut in bands.
@@ -53,9 +56,12 @@ class Embeddings:
         pooled = [_side_by_side(boundary.slots, slices) for slices in self._slices if slices]
         sharded = iter(pooled)
         local = {
-            feature: near.leaf[position * batch : (position + 1) * batch]
+            feature: vectors
             for stack, near in zip(self.replicated.stacks, nears, strict=True)
-            for position, feature in enumerate(stack.features)
+            # One view each of the whole leaf: a slice's gradient would be as large as the leaf, for each feature.
+            for feature, vectors in zip(
+                stack.features, near.leaf.view(len(stack.features), batch, near.leaf.shape[1]), strict=True
+            )
         }
         vectors = [next(sharded) if slots else local[index] for index, slots in enumerate(self._slices)]
         return [

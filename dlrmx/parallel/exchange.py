@@ -11,7 +11,7 @@ vectors and gradients come and go by the same two.
 Legend: B samples of this rank, S slots, D width of a fused table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,13 +27,15 @@ from dlrmx.parallel.carrier import (
     PendingIds,
     PendingVectors,
 )
-from dlrmx.parallel.codec import Codecs
+from dlrmx.parallel.codec import Codec, Codecs
 from dlrmx.parallel.fused import FusedTable
 from dlrmx.parallel.hops import all_ranks, own_node
 from dlrmx.parallel.layout import Layout
 from dlrmx.parallel.routing import Received, Routed, Router
-from dlrmx.parallel.wire import Wire
-from dlrmx.recipe.schema import SparseOptimizer
+from dlrmx.parallel.sparse_hop import Masks, PendingSparseGradients, PendingSparseVectors, SparseHop, Sums
+from dlrmx.parallel.sparse_vectors import SparseWay
+from dlrmx.parallel.wire import Kind, Wire
+from dlrmx.recipe.schema import SparseOptimizer, Threshold, Thresholds
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Boundary:
 
     leaves: tuple[torch.Tensor, ...]  # each (slots of the fused table * B, D)
     slots: tuple[torch.Tensor, ...]  # S views (B, D) of the leaves
+    masks: Masks | None  # which entries travelled; None: all
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Exchange:
     def __init__(
         self, layout: Layout, wire: Wire, optimizer: SparseOptimizer, device: torch.device, codecs: Codecs
     ) -> None:
-        self._device = device
+        self._wire, self._device = wire, device
         self.tables = tuple(
             FusedTable(
                 layout.fused_rows(wire.rank, index),
@@ -108,6 +111,31 @@ class Exchange:
             places = tuple(world.fused.index(fused) for fused in node.fused)
             self._in_node = InNode(Router(layout, node, device), carrier, places)
         self._sequence = 0
+
+    def threshold(self, settings: Thresholds, codecs: Codecs, layout: Layout, tables: Sequence[str]) -> None:
+        """Let only entries over thresholds travel, if the recipe says so. tables: all of it, in its order.
+
+        The hop inside a node is left as it is: links are fast there, and what is thresholded twice loses twice.
+        """
+        if settings.forward is None and settings.backward is None:
+            return
+        of_slot = [tables.index(slot.table) for slot in layout.slots]
+        directions: tuple[tuple[Kind, Threshold | None, Codec], ...] = (
+            ("vectors", settings.forward, codecs.forward),
+            ("gradients", settings.backward, codecs.backward),
+        )
+        packing, wire, all_travels = self._world.packing, self._wire, Threshold(sparsity=0.0)
+        forward, backward = (
+            SparseWay(kind, way or all_travels, of_slot, len(tables), packing, wire, self._device, codec)
+            for kind, way, codec in directions
+        )
+        self._world.sparse = SparseHop(packing, self._world.hop.widths, forward, backward)
+
+    def thresholds(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The thresholds of each direction, (tables,), to save or to fill; nothing where none are set."""
+        if self._world.sparse is not None:
+            yield "forward", self._world.sparse.forward.tau
+            yield "backward", self._world.sparse.backward.tau
 
     # ------------------------------------------------------------------------------------ stages
 
@@ -161,16 +189,16 @@ class Exchange:
         if self._in_node is not None and requests.passed_on is not None:
             places, passed_on = self._in_node.places, requests.passed_on
             own = [pooled[place] for place in places]
-            added = self._in_node.carrier.vectors(own, passed_on.routed, passed_on.came.counts).wait()
+            added = self._in_node.carrier.vectors(own, passed_on.routed, passed_on.came.counts).wait().leaves
             for place, tensor in zip(places, added, strict=True):
                 sums[place] = tensor
         return PendingBoundary(self._world.vectors(sums, routed, requests.came.counts), self._world.hop.ranges)
 
     def gradients(self, boundary: Boundary, routed: Routed, requests: Requests, flag: float) -> "PendingSums":
         """Start sending the gradients of the loss sum; `flag` is not 0 where this rank saw a non-finite value."""
-        leaves = [_grad(leaf) for leaf in boundary.leaves]
+        gradients = Sums([_grad(leaf) for leaf in boundary.leaves], boundary.masks)
         return PendingSums(
-            self._world.gradients(leaves, routed, requests.came.counts, flag), self._in_node, requests.passed_on
+            self._world.gradients(gradients, routed, requests.came.counts, flag), self._in_node, requests.passed_on
         )
 
     def update(self, pooled: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
@@ -183,23 +211,24 @@ class Exchange:
 class PendingBoundary:
     """Vectors under way to the owners of their samples."""
 
-    pending: PendingVectors
+    pending: PendingVectors | PendingSparseVectors
     ranges: tuple[tuple[int, int], ...]
 
     def wait(self) -> Boundary:
         """The leaves of the model's graph, and their views by slot."""
-        leaves = [leaf.requires_grad_(torch.is_grad_enabled()) for leaf in self.pending.wait()]
+        sums = self.pending.wait()
+        leaves = [leaf.requires_grad_(torch.is_grad_enabled()) for leaf in sums.leaves]
         slots: list[torch.Tensor] = []
         for leaf, (first, last) in zip(leaves, self.ranges, strict=True):
             slots += list(leaf.view(last - first, len(leaf) // (last - first), leaf.shape[1]))  # there may be no rows
-        return Boundary(tuple(leaves), tuple(slots))
+        return Boundary(tuple(leaves), tuple(slots), sums.masks)
 
 
 @dataclass(frozen=True)
 class PendingSums:
     """Gradients under way to the ranks that hold the rows."""
 
-    pending: PendingGradients
+    pending: PendingGradients | PendingSparseGradients
     in_node: InNode | None
     passed_on: PassedOn | None
 
@@ -211,7 +240,7 @@ class PendingSums:
         gradients, flagged = self.pending.wait()
         if self.in_node is not None and self.passed_on is not None:
             places, routed, counts = self.in_node.places, self.passed_on.routed, self.passed_on.came.counts
-            came = [gradients[place] for place in places]
+            came = Sums([gradients[place] for place in places])
             inside, _ = self.in_node.carrier.gradients(came, routed, counts, 0.0).wait()
             for place, gradient in zip(places, inside, strict=True):
                 gradients[place] = gradient

@@ -20,8 +20,8 @@ def largest(
     """Per group the `ranks`-th largest |value| over all ranks, (G,) fp32.
 
     values (n,) fp32, finite; groups (n,) int64, the group of each value; ranks (G,) int64, 1 for the largest, the same
-    on every rank and at most the values of the group on all of them. `sum_over_ranks` adds up an int64 tensor in place.
-    Collective.
+    on every rank and at most the values of the group on all of them; a group without values gives 0. `sum_over_ranks`
+    adds up an int64 tensor in place. Collective.
     """
     bits = values.abs().view(torch.int32).to(torch.int64)
     left = ranks.clone()
@@ -31,7 +31,7 @@ def largest(
         counts = counts.view(-1, BINS)
         sum_over_ranks(counts)
         above = counts.flip(1).cumsum(1).flip(1)  # values whose byte is this one or larger
-        byte = (above >= left.unsqueeze(1)).sum(1) - 1
+        byte = ((above >= left.unsqueeze(1)).sum(1) - 1).clamp(min=0)
         left -= above.gather(1, byte.unsqueeze(1)).squeeze(1) - counts.gather(1, byte.unsqueeze(1)).squeeze(1)
         found |= byte << shift
         agree = (bits >> shift) == (found >> shift)[groups]

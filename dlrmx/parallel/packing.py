@@ -40,6 +40,15 @@ class Packing:
         before = [sum(leaf_rows[:index]) for index in range(len(leaf_rows))]
         return [self.part(positions, bags, index) - start for index, start in enumerate(before)]
 
+    def add_up(
+        self, vectors: Sequence[torch.Tensor], positions: torch.Tensor, bags: torch.Tensor, leaf_rows: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Add (bags, D) vectors of all members into the bags of (leaf_rows, D) leaves; untouched bags are zero."""
+        return [
+            tensor.new_zeros(count, tensor.shape[1]).index_add_(0, rows, tensor)
+            for tensor, rows, count in zip(vectors, self.positions(positions, bags, leaf_rows), leaf_rows, strict=True)
+        ]
+
     def join(
         self, tables: Sequence[torch.Tensor], bags: torch.Tensor, dtype: torch.dtype, last: torch.Tensor | None = None
     ) -> torch.Tensor:

@@ -26,11 +26,16 @@ class Packed:
     body: torch.Tensor  # uint8
 
 
-def pack(values: torch.Tensor, sent: torch.Tensor, dtype: torch.dtype) -> Packed:
-    """values (n,) fp32, zero where not sent; sent (n,) bool; dtype: the values' format on the wire."""
+def pack(values: torch.Tensor, sent: torch.Tensor, dtype: torch.dtype, *, tell: bool = True) -> Packed:
+    """values (n,) fp32, zero where not sent; sent (n,) bool; dtype: the values' format on the wire.
+
+    Without `tell`, a part whose places would take longer than all of its values goes as those, and comes out as sent
+    throughout.
+    """
     places = sent.nonzero().view(-1)
     total, count = len(values), len(places)
-    if count * dtype.itemsize + min(-(-total // BITS), count) >= total * dtype.itemsize:
+    longer = count * dtype.itemsize + min(-(-total // BITS), count) >= total * dtype.itemsize
+    if count == total or (longer and not tell):
         return _packed(EVERY, total, values.to(dtype), values.new_empty(0, dtype=torch.uint8))
     coded = _gaps(places)
     if len(coded) > -(-total // BITS):

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
+from dlrmx.parallel.codec import Codec
 from dlrmx.parallel.largest import largest
 from dlrmx.parallel.sparse_code import HEAD, Packed, body_bytes, pack, unpack
 from dlrmx.parallel.wire import Wire
@@ -34,9 +35,9 @@ class SparseSum:
         sizes: Sequence[int],
         wire: Wire,
         device: torch.device,
-        dtype: torch.dtype = torch.float32,
+        codec: Codec,
     ) -> None:
-        self._settings, self._wire, self._device, self._dtype = settings, wire, device, dtype
+        self._settings, self._wire, self._device, self._codec = settings, wire, device, codec
         total, world = sum(sizes), wire.world
         self._cuts = [cut(total, world, rank) for rank in range(world + 1)]
         self._sizes = torch.tensor(sizes, dtype=torch.int64, device=device)
@@ -56,17 +57,19 @@ class SparseSum:
             self._refresh(entries)
         mask = entries.abs() >= torch.repeat_interleave(self.tau, self._sizes)
         self.sent = int(mask.sum())
-        sending = _rounded(torch.where(mask, entries, 0), self._dtype)
+        sending = self._rounded(torch.where(mask, entries, 0))
         entries.sub_(sending)
-        parts = [pack(sending[first:last], mask[first:last], self._dtype) for first, last in self._parts()]
+        parts = [
+            pack(sending[first:last], mask[first:last], self._codec.dtype, tell=False) for first, last in self._parts()
+        ]
         first, last = self._parts()[self._wire.rank]
         (total, touched), *others = self._swap(parts, [last - first] * self._wire.world)
         for values, hit in others:
             total += values
             touched |= hit
-        rounded = _rounded(total, self._dtype)
+        rounded = self._rounded(total)
         entries[first:last] += total - rounded
-        answer = pack(rounded, touched, self._dtype)
+        answer = pack(rounded, touched, self._codec.dtype, tell=False)
         answers = self._swap([answer] * self._wire.world, [last - first for first, last in self._parts()])
         torch.cat([values for values, _ in answers], out=gradient)
 
@@ -85,14 +88,14 @@ class SparseSum:
         heads = torch.cat([part.head for part in packed])
         each = [HEAD] * self._wire.world
         came = self._wire.all_to_all("dense", heads, each, each).wait().view(-1, HEAD)
-        sizes = [body_bytes(head, self._dtype) for head in came]
+        sizes = [body_bytes(head, self._codec.dtype) for head in came]
         bodies = torch.cat([part.body for part in packed])
         body = self._wire.all_to_all("dense", bodies, [len(part.body) for part in packed], sizes).wait()
         return [
-            unpack(head, part, length, self._dtype)
+            unpack(head, part, length, self._codec.dtype)
             for head, part, length in zip(came, body.split(sizes), lengths, strict=True)
         ]
 
-
-def _rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return values if dtype == torch.float32 else values.to(dtype).to(torch.float32)
+    def _rounded(self, values: torch.Tensor) -> torch.Tensor:
+        """As they will be on arrival."""
+        return self._codec.decode(self._codec.encode(values))

@@ -265,11 +265,13 @@ def _best_is_measured(recipe: Recipe) -> Iterator[Problem]:
 
 def _thresholds_have_formats(recipe: Recipe) -> Iterator[Problem]:
     """Entries that are sent one by one have no vector to share a scale with."""
-    if recipe.exchange.threshold.dense is not None and recipe.exchange.dense == "int8":
-        hint = "use bf16, or take one of the two out"
-        yield Problem(
-            "int8 is for whole vectors, and threshold.dense sends single numbers", key="exchange.dense", hint=hint
-        )
+    exchange, hint = recipe.exchange, "use bf16, or take the threshold out"
+    vectors = exchange.threshold.forward is not None or exchange.threshold.backward is not None
+    thresholded = {"forward": vectors, "backward": vectors, "dense": exchange.threshold.dense is not None}
+    for name, single in thresholded.items():
+        if single and getattr(exchange, name) == "int8":
+            what = "int8 is for whole vectors, and exchange.threshold sends single numbers"
+            yield Problem(what, key=f"exchange.{name}", hint=hint)
 
 
 RULES = (

@@ -424,6 +424,8 @@ class Thresholds(Settings):
     """What is thresholded."""
 
     dense: Threshold | None = setting("gradients of the dense part; what is not sent is added to the next step's", None)
+    forward: Threshold | None = setting("entries of the tables' vectors; the others count as zero", None)
+    backward: Threshold | None = setting("entries of the vectors' gradients, among those sent forward", None)
 
 
 WireFormat = Literal["fp32", "fp16", "bf16", "int8"]

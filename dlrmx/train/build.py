@@ -23,10 +23,18 @@ def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, devic
     dims = [recipe.tables[feature.table].dim for feature in recipe.features.values()]
     model = build_model(recipe.model, dense_dim=dense_dim, dims=dims, seed=recipe.seed).to(device)
     codecs = Codecs(recipe.exchange)
-    embeddings = Embeddings(plan, recipe.features, recipe.optimizer.sparse, wire=wire, device=device, codecs=codecs)
+    embeddings = Embeddings(
+        plan,
+        recipe.features,
+        recipe.optimizer.sparse,
+        wire=wire,
+        device=device,
+        codecs=codecs,
+        thresholds=recipe.exchange.threshold,
+    )
     threshold = recipe.exchange.threshold.dense
     sizes = [parameter.numel() for parameter in model.parameters()]
-    sparse = None if threshold is None else SparseSum(threshold, sizes, wire, device, codecs.dense.dtype)
+    sparse = None if threshold is None else SparseSum(threshold, sizes, wire, device, codecs.dense)
     extra = embeddings.replicated.num_gradients
     dense = DensePart(model, recipe.optimizer.dense, extra=extra, sparse=sparse, codec=codecs.dense)
     return Parts(

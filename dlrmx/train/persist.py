@@ -20,6 +20,8 @@ from dlrmx.recipe.schema import Recipe
 from dlrmx.train.step import Parts
 from dlrmx.train.stream import Position
 
+FORWARD_TAU = "threshold/forward/tau"
+
 
 def pieces(parts: Parts, recipe: Recipe) -> list[Piece]:
     """This rank's share of a checkpoint. What every rank holds alike is dealt out, one tensor to each in turn."""
@@ -32,8 +34,8 @@ def pieces(parts: Parts, recipe: Recipe) -> list[Piece]:
 def restore(parts: Parts, recipe: Recipe, stored: Stored, *, weights_only: bool = False) -> None:
     """Fill this rank's tensors from a checkpoint of any plan and number of ranks.
 
-    weights_only leaves the optimizers as they are. Raises InputError naming a tensor that is missing or of another
-    shape.
+    weights_only leaves out all that has no part in a score: the optimizers, and what they wait for. Raises InputError
+    naming a tensor that is missing or of another shape.
     """
     held = (*parts.embeddings.held(), *parts.embeddings.copies())
     for rectangle, weight, state in held:
@@ -43,11 +45,12 @@ def restore(parts: Parts, recipe: Recipe, stored: Stored, *, weights_only: bool 
         if state is not None and not weights_only:
             stored.read(_state_name(recipe, rectangle.table), rows=rows, cols=cols, out=state)
     for name, tensor in _dense(parts):
-        if name.startswith("dense/") or not weights_only:
+        scores = name.startswith("dense/") or (name == FORWARD_TAU and name in stored.tensors)
+        if scores or not weights_only:
             stored.read(name, out=tensor)
     if not weights_only:
         for name, residual in parts.dense.residuals():
-            _restore_residual(parts, stored, f"threshold/{name}/residual", residual.view(-1))
+            _restore_residual(parts, stored, f"threshold/dense/{name}/residual", residual.view(-1))
 
 
 def state(
@@ -100,7 +103,8 @@ def _dense(parts: Parts) -> Iterator[tuple[str, torch.Tensor]]:
     yield from ((f"dense/{name}", tensor) for name, tensor in parts.dense.parameters())
     yield from ((f"dense_optimizer/{name}", tensor) for name, tensor in parts.dense.optimizer_state())
     if parts.dense.sparse is not None:
-        yield "threshold/tau", parts.dense.sparse.tau
+        yield "threshold/dense/tau", parts.dense.sparse.tau
+    yield from ((f"threshold/{way}/tau", tau) for way, tau in parts.embeddings.exchange.thresholds())
 
 
 def _held_back(parts: Parts) -> Iterator[Piece]:
@@ -108,7 +112,7 @@ def _held_back(parts: Parts) -> Iterator[Piece]:
     rank, world = parts.wire.rank, parts.wire.world
     for name, residual in parts.dense.residuals():
         row = residual.view(1, -1)
-        yield Piece(f"threshold/{name}/residual", (world, row.shape[1]), (rank, rank + 1), None, row)
+        yield Piece(f"threshold/dense/{name}/residual", (world, row.shape[1]), (rank, rank + 1), None, row)
 
 
 def _restore_residual(parts: Parts, stored: Stored, name: str, out: torch.Tensor) -> None:

@@ -17,19 +17,25 @@ def part(length: int, share: float) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("length", [0, 1, 5, 8, 255, 256, 511, 10_000])
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.05, 0.3, 0.6, 0.97, 1.0])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_part_comes_out_as_it_went_in(length: int, share: float, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("tell", [True, False])
+def test_a_part_comes_out_as_it_went_in(length: int, share: float, dtype: torch.dtype, tell: bool) -> None:
     values, sent = part(length, share)
-    packed = pack(values, sent, dtype)
-    assert len(packed.body) == body_bytes(packed.head, dtype) <= dtype.itemsize * length
+    packed = pack(values, sent, dtype, tell=tell)
+    most = dtype.itemsize * length + (-(-length // 8) if tell else 0)
+    assert len(packed.body) == body_bytes(packed.head, dtype) <= most
     message = torch.cat([torch.zeros(3, dtype=torch.uint8), packed.body])[3:]  # a part begins anywhere in a message
     found, hit = unpack(packed.head, message, length, dtype)
     assert torch.equal(found, values.to(dtype).to(torch.float32))
-    assert torch.equal(hit, sent) or int(packed.head[0]) == EVERY
+    assert torch.equal(hit, sent) or (not tell and int(packed.head[0]) == EVERY)
 
 
-@pytest.mark.parametrize(("share", "how"), [(0.0, GAPS), (0.05, GAPS), (0.3, MASK), (0.99, EVERY)])
+@pytest.mark.parametrize(("share", "how"), [(0.0, GAPS), (0.05, GAPS), (0.3, MASK), (0.99, MASK), (1.0, EVERY)])
 def test_the_shortest_way_is_taken(share: float, how: int) -> None:
     assert int(pack(*part(10_000, share), torch.float16).head[0]) == how
+
+
+def test_where_places_need_not_be_told_all_values_may_be_shorter() -> None:
+    assert int(pack(*part(10_000, 0.99), torch.float16, tell=False).head[0]) == EVERY
 
 
 def test_bytes_at_a_twentieth() -> None:

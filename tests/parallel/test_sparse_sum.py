@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from dlrmx.parallel.codec import Fp32
 from dlrmx.parallel.sparse_sum import FEWEST, SparseSum
 from dlrmx.parallel.wire import Wire
 from dlrmx.recipe.schema import Threshold
@@ -35,7 +36,7 @@ class Seen:
 
 def run(sparsity: float, every: int) -> Seen:
     wire = Wire()
-    summing = SparseSum(Threshold(sparsity=sparsity, every=every), SIZES, wire, torch.device("cpu"))
+    summing = SparseSum(Threshold(sparsity=sparsity, every=every), SIZES, wire, torch.device("cpu"), Fp32())
     sums, sent, traffic = [], [], []
     for step in range(STEPS):
         total = gradient(wire.rank, step)

@@ -1,12 +1,18 @@
-"""Thresholded gradients through a run's life: a resume goes on with what was held back, on any number of ranks."""
+"""Thresholds in a run: a resume goes on with what was held back, and any plan trains as one process does."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from dlrmx.checkpoint.read import open_checkpoint
+from dlrmx.data.batches import Bags, Batch, Split
 from dlrmx.data.prepare import prepare
+from dlrmx.model.build import build_model
+from dlrmx.model.initial import fill_initial
 from dlrmx.parallel.wire import Wire
 from dlrmx.recipe.schema import Recipe
 from dlrmx.train import persist
@@ -60,6 +66,121 @@ def test_on_three_ranks_the_sum_of_what_is_held_back_is_the_same(runs: tuple[Pat
     before = tensors_of(runs[0])
     ranks = run_ranks(3, residuals_elsewhere, runs[0])
     for name in ranks[0]:
-        expected = before[f"threshold/{name}/residual"].double().sum(0)
+        expected = before[f"threshold/dense/{name}/residual"].double().sum(0)
         found = torch.stack([rank[name].view(-1) for rank in ranks]).double().sum(0)
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+
+
+# ------------------------------------------------------------------------------- vectors and their gradients
+
+STEPS, EVERY = 5, 2
+FORWARD, BACKWARD = 0.6, 0.5
+
+
+def sparse_vectors() -> Recipe:
+    """Both directions thresholded, rows in stored order, plain SGD, so that one process can follow."""
+    raw = make_recipe(STEPS, sparse="sgd", dense="sgd").model_dump(exclude_unset=True)
+    raw["data"]["order"] = "as_stored"
+    raw["optimizer"]["schedule"] = {"kind": "constant"}
+    thresholds = {"forward": {"sparsity": FORWARD, "every": EVERY}, "backward": {"sparsity": BACKWARD, "every": EVERY}}
+    return Recipe.model_validate({**raw, "exchange": {"threshold": thresholds}})
+
+
+@dataclass
+class OneProcess:
+    """DCT's algorithm 2 over all rows of a batch, in plain torch."""
+
+    recipe: Recipe
+    tables: dict[str, torch.Tensor]
+    model: torch.nn.Module
+    tau: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict)
+
+    def step(self, batch: Batch, number: int) -> None:
+        features, scale = self.recipe.features, 1 / self.recipe.train.batch
+        looked = {name: self._look_up(name, bag) for name, bag in batch.bags.items()}
+        sums = {name: rows.sum_into() for name, rows in looked.items()}
+        touched = {name: rows.lengths > 0 for name, rows in looked.items()}
+        if number % EVERY == 0:
+            self._set("forward", FORWARD, {name: sums[name][touched[name]].reshape(-1) for name in sums})
+        masks = {name: self._over("forward", name, sums[name]) & touched[name].unsqueeze(1) for name in sums}
+        leaves = {name: torch.where(masks[name], sums[name], 0).requires_grad_() for name in sums}
+        divisors = {name: rows.lengths.clamp(min=1).unsqueeze(1) for name, rows in looked.items()}
+        vectors = [leaves[n] / divisors[n] if f.pooling == "mean" else leaves[n] for n, f in features.items()]
+        self.model.zero_grad()
+        logits = self.model(torch.from_numpy(np.array(batch.dense)), vectors)
+        binary_cross_entropy_with_logits(logits, torch.from_numpy(np.array(batch.labels)), reduction="sum").backward()
+        grads = {name: _grad(leaf) for name, leaf in leaves.items()}
+        if number % EVERY == 0:
+            self._set("backward", BACKWARD, {name: grads[name][masks[name]] for name in grads})
+        for name, rows in looked.items():
+            kept = torch.where(masks[name] & self._over("backward", name, grads[name]), grads[name], 0)
+            rate = self.recipe.optimizer.sparse.lr * scale
+            self.tables[features[name].table].index_add_(0, rows.ids, kept[rows.bag] * rows.weights, alpha=-rate)
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.sub_(_grad(parameter), alpha=self.recipe.optimizer.dense.lr * scale)
+
+    def _look_up(self, name: str, bag: Bags) -> "Looked":
+        ids, lengths = torch.from_numpy(np.array(bag.ids)), torch.from_numpy(np.array(bag.lengths)).long()
+        weights = torch.ones(len(ids)) if bag.weights is None else torch.from_numpy(np.array(bag.weights))
+        of = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+        return Looked(ids, lengths, of, weights.unsqueeze(1), self.tables[self.recipe.features[name].table])
+
+    def _set(self, way: str, sparsity: float, entries: dict[str, torch.Tensor]) -> None:
+        for table in self.tables:
+            every = torch.cat([entries[n] for n, feature in self.recipe.features.items() if feature.table == table])
+            ordered = every.abs().sort(descending=True).values
+            self.tau[way, table] = ordered[max(1, round((1 - sparsity) * len(ordered))) - 1]
+
+    def _over(self, way: str, name: str, values: torch.Tensor) -> torch.Tensor:
+        return values.abs() >= self.tau[way, self.recipe.features[name].table]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A feature's ids of one batch, and the table that they are looked up in."""
+
+    ids: torch.Tensor
+    lengths: torch.Tensor
+    bag: torch.Tensor  # of each id
+    weights: torch.Tensor  # (n, 1)
+    table: torch.Tensor
+
+    def sum_into(self) -> torch.Tensor:
+        zeros = torch.zeros(len(self.lengths), self.table.shape[1])
+        return zeros.index_add_(0, self.bag, self.table[self.ids] * self.weights)
+
+
+def one_process(data: Path) -> dict[str, torch.Tensor]:
+    """The weights at the end of training in one process."""
+    recipe, split = sparse_vectors(), Split(data, "train")
+    tables = {name: torch.empty(table.rows, table.dim) for name, table in recipe.tables.items()}
+    for name, table in tables.items():
+        fill_initial(table, seed=recipe.seed, table=name, rows=len(table), row_start=0, col_start=0)
+    dims = [recipe.tables[feature.table].dim for feature in recipe.features.values()]
+    one = OneProcess(recipe, tables, build_model(recipe.model, dense_dim=2, dims=dims, seed=recipe.seed))
+    for step in range(STEPS):
+        one.step(split.take(np.arange(step * recipe.train.batch, (step + 1) * recipe.train.batch)), step)
+    weights = {f"table/{name}/weight": table for name, table in tables.items()}
+    return weights | {f"dense/{name}": value.detach() for name, value in one.model.named_parameters()}
+
+
+def _grad(tensor: torch.Tensor) -> torch.Tensor:
+    assert tensor.grad is not None
+    return tensor.grad
+
+
+def trained(root: Path, data: Path, kinds: tuple[str, ...]) -> list[Path]:
+    wire = Wire()
+    return [run_session(wire, root, data, sparse_vectors(), kind=kind) for kind in kinds]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_thresholded_vectors_train_as_one_process_does(tmp_path: Path, world: int) -> None:
+    data = prepare(sparse_vectors(), tmp_path / "data")
+    expected = one_process(data)
+    # Column slices hold parts of the same vectors; partial sums of rows that are cut are other numbers.
+    for checkpoint in run_ranks(world, trained, tmp_path, data, ("table_wise", "column_wise"))[0]:
+        found = tensors_of(checkpoint)
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)

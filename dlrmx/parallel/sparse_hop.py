@@ -1,0 +1,105 @@
+"""Carries vectors and gradients over one hop where only entries over a threshold travel.
+
+Legend: D width of a fused table; a message has n entries, those of all vectors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from dlrmx.parallel.packing import Packing
+from dlrmx.parallel.routing import Routed
+from dlrmx.parallel.sparse_vectors import PendingSparse, SparseWay
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Which entries travelled forward: (n,) of the message that was sent, (n,) of the one that came."""
+
+    sent: torch.Tensor
+    came: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Sums:
+    """(leaf_rows, D) per fused table; masks: None where nothing is thresholded."""
+
+    leaves: list[torch.Tensor]
+    masks: Masks | None = None
+
+
+class SparseHop:
+    """Both directions of one hop."""
+
+    def __init__(self, packing: Packing, widths: Sequence[int], forward: SparseWay, backward: SparseWay) -> None:
+        self.packing, self.widths = packing, widths
+        self.forward, self.backward = forward, backward
+
+    def vectors(
+        self, sums: Sequence[torch.Tensor], routed: Routed, bags: torch.Tensor, step: int
+    ) -> "PendingSparseVectors":
+        """Start sending the large entries of (bags, D) sums per fused table; bags (M, S): what came to be summed."""
+        way = self.forward
+        if torch.is_grad_enabled() and way.due(step):  # an evaluation takes the thresholds as they are
+            way.refresh(sums, bags, None)
+        keep, message = way.keep(sums, bags), self.packing.join(sums, bags, torch.float32)
+        out_sizes, in_sizes = (self.packing.sizes(each, self.widths) for each in (bags, routed.bags))
+        return PendingSparseVectors(way.start(message, keep, out_sizes, in_sizes), self, routed, keep)
+
+    def gradients(
+        self,
+        of_bags: Sequence[torch.Tensor],
+        masks: Masks,
+        routed: Routed,
+        bags: torch.Tensor,
+        *,
+        step: int,
+        flag: float,
+    ) -> "PendingSparseGradients":
+        """Start sending the large ones among the gradients, (bags, D) per fused table, of entries that came."""
+        way, came = self.backward, masks.came
+        if way.due(step):
+            way.refresh(of_bags, routed.bags, came)
+        message, keep = self.packing.join(of_bags, routed.bags, torch.float32), way.keep(of_bags, routed.bags)
+        out_sizes, in_sizes = self._numbers(came, routed.bags), self._numbers(masks.sent, bags)
+        pending = way.start(message[came], keep[came], out_sizes, in_sizes, int(flag != 0))
+        return PendingSparseGradients(pending, self, bags, masks.sent)
+
+    def _numbers(self, mask: torch.Tensor, bags: torch.Tensor) -> list[int]:
+        """Per member, the entries of a message that are in the mask."""
+        return [int(part.sum()) for part in mask.split(self.packing.sizes(bags, self.widths))]
+
+
+@dataclass(frozen=True)
+class PendingSparseVectors:
+    """Entries of vectors under way to where their bags came from."""
+
+    pending: PendingSparse
+    hop: SparseHop
+    routed: Routed
+    sent: torch.Tensor
+
+    def wait(self) -> Sums:
+        """The vectors of all members, zero where nothing was sent, added up."""
+        message, came, _ = self.pending.wait()
+        routed, packing = self.routed, self.hop.packing
+        vectors = packing.separate(message, routed.bags, self.hop.widths)
+        return Sums(packing.add_up(vectors, routed.positions, routed.bags, routed.leaf_rows), Masks(self.sent, came))
+
+
+@dataclass(frozen=True)
+class PendingSparseGradients:
+    """Entries of gradients under way to the members that the bags were sent to."""
+
+    pending: PendingSparse
+    hop: SparseHop
+    bags: torch.Tensor
+    sent: torch.Tensor  # forward, by this rank
+
+    def wait(self) -> tuple[list[torch.Tensor], list[int]]:
+        """(bags, D) per fused table, zero where nothing was sent, forward or back; the members that raised the flag."""
+        values, _, flagged = self.pending.wait()
+        message = values.new_zeros(len(self.sent))
+        message[self.sent] = values
+        return self.hop.packing.separate(message, self.bags, self.hop.widths), flagged
