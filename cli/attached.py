@@ -1,6 +1,7 @@
 """Starts a job and stays with it: submit, follow, save and stop on Ctrl-C, say how it ended; gives its exit code."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import other_files, start
@@ -57,7 +58,8 @@ def evaluate(loaded: "Loaded", asked: dict[str, str], *, json: bool) -> int:
             planned = other_files.prepare_and_plan(loaded, view, asked)
         else:
             planned = start.prepare_and_plan(loaded, view)
-        run = create_run(start.root_of(loaded), f"{loaded.recipe.name}-evaluation", None, fingerprint(loaded.recipe))
+        evaluated = Path(asked["checkpoint"]).parents[1].name
+        run = create_run(start.root_of(loaded), f"{evaluated}-eval", None, fingerprint(loaded.recipe))
         update_run(run, evaluates=asked["checkpoint"])
         view.note(f"evaluating {asked['checkpoint']}")
         code = _attend(run, start.job(loaded, run.name, planned=planned, evaluate=asked), loaded, view, detach=False)

@@ -20,7 +20,7 @@ def doctor(
     ] = "local",
     json: options.Json = False,
 ) -> None:
-    """Check versions, kernels, devices, network, disk and scheduler; text for a bug report."""
+    """Check versions, kernels, network, disk and scheduler; for a bug report."""
     from dataclasses import asdict
 
     from dlrmx.launch.examine import examine_cluster

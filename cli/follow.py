@@ -14,7 +14,7 @@ from dlrmx.runs.events import is_event
 from dlrmx.runs.records import is_record
 
 from .live import View
-from .progress import Entry
+from .progress import Entry, Progress, fold, phases_text
 
 if TYPE_CHECKING:
     from dlrmx.runs.layout import AttemptPaths, RunPaths
@@ -140,6 +140,20 @@ def log_files(run: "RunPaths", first: int = 0) -> list[Path]:
     attempts = [attempt for attempt in run.attempts() if attempt.number >= first] if first else run.attempts()[-1:]
     logs = [path for attempt in attempts for path in sorted(attempt.logs.glob("*.log"))]
     return logs or [path for path in [run.launch_log] if path.is_file()]
+
+
+def logs_words(run: "RunPaths") -> Iterator[str]:
+    """Where a run's output is, and what its newest attempt did when: a run that goes well prints little."""
+    yield f"launch: {run.launch_log}"
+    if not (attempts := run.attempts()):
+        return
+    newest = attempts[-1]
+    progress = Progress(newest.number)
+    for entry in AttemptTail(newest).entries():
+        progress = fold(progress, entry)
+    yield f"attempt {newest.number}: {newest.logs}"
+    if progress.spent:
+        yield f"phases: {phases_text(progress)}; all that happened: {newest.events}"
 
 
 def follow_logs(run: "RunPaths", show: Callable[[str], Any]) -> None:

@@ -1,17 +1,19 @@
 """How a run looks while it is followed: a live display on a terminal, else one line per record."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from dlrmx.units import format_bytes, format_count, format_duration, format_metric, format_rate
 
-from .output import say, stderr_is_terminal
+from .output import printable, say, stderr_is_terminal
 from .progress import Entry, Progress, fold
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+SHOWN_S = 1.0
 PHASES = ("prepare", "plan", "start", "train", "evaluate", "save")
 
 
@@ -95,29 +97,29 @@ class TerminalView:
             self.note(f"attempt {attempt}")
 
     def show(self, entry: Entry) -> None:
-        self._progress = fold(self._progress, entry)
+        self._progress = fold(self._progress, {"time": time.time(), **entry})
         if entry.get("kind") != "step" and (line := entry_line(entry, self._progress)):
             self.note(line)
 
     def note(self, text: str) -> None:
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(printable(text), markup=False, highlight=False)
 
     def close(self) -> None:
         self._live.transient = not self._progress.record  # the last numbers stay; a row of phases would tell nothing
         self._live.stop()
 
     def _render(self) -> "RenderableType":
-        return render(self._progress)
+        return render(self._progress, time.time())
 
 
-def render(progress: Progress) -> "RenderableType":
-    """The live display: phases, then quality, speed and cost of the newest record, then the bar with the time left."""
+def render(progress: Progress, now: float = 0.0) -> "RenderableType":
+    """The live display: phases with their times, quality, speed and cost of the newest record, the bar, time left."""
     from rich.console import Group
     from rich.text import Text
 
-    lines: list[RenderableType] = [_phase_line(progress)]
+    lines: list[RenderableType] = [_phase_line(progress, now)]
     if progress.doing:
-        lines.append(Text(f"  {progress.doing}"))
+        lines.append(Text(f"  {printable(progress.doing)}"))
     if progress.record:
         lines.extend(Text(f"  {text}", overflow="ellipsis", no_wrap=True) for text in record_texts(progress.record))
     if progress.total_steps:  # last, as it is short: the ^C that a terminal writes behind a full line tears the display
@@ -127,12 +129,16 @@ def render(progress: Progress) -> "RenderableType":
     return Group(*lines)
 
 
-def _phase_line(progress: Progress) -> "RenderableType":
+def _phase_line(progress: Progress, now: float) -> "RenderableType":
     from rich.text import Text
 
     line = Text()
     for phase in PHASES:
-        line.append(f" {phase} ", style="bold reverse" if phase == progress.phase else "dim")
+        seconds = progress.spent.get(phase, 0.0)
+        if phase == progress.phase and progress.since is not None:
+            seconds += max(0.0, now - progress.since)
+        shown = f" {format_duration(int(seconds))}" if seconds >= SHOWN_S else ""
+        line.append(f" {phase}{shown} ", style="bold reverse" if phase == progress.phase else "dim")
     if progress.stopping:
         line.append("  stopping: saving first", style="yellow")
     return line
@@ -161,7 +167,7 @@ def record_texts(record: Entry) -> list[str]:
     lr = f"lr {format_rate(record.get('lr_dense'))} dense, {format_rate(record.get('lr_sparse'))} sparse"
     memory = f"process memory {format_bytes(record.get('rss_bytes') or 0)} a rank"
     return [
-        f"loss {loss}  NE {ne}  AUC {auc}  {format_count(record['samples_per_s'])} samples/s",
+        f"loss {loss}  NE {ne}  AUC {auc}  {format_count(record.get('samples_per_s') or 0)} samples/s",
         f"{lr}  {memory}",
         f"exchange {format_bytes(sum(sent.values()))} a step and rank: {kinds}",
     ]
@@ -206,8 +212,8 @@ def evaluation_text(entry: Entry) -> str:
     optimum = entry.get("optimum_ne")
     known = "" if optimum is None else f" (planted optimum {format_metric(optimum)})"
     return (
-        f"loss {format_metric(entry['loss'])}  NE {format_metric(entry['ne'])}{known}"
-        f"  AUC {format_metric(entry['auc'])}  over {entry['rows']:,} rows"
+        f"loss {format_metric(entry.get('loss'))}  NE {format_metric(entry.get('ne'))}{known}"
+        f"  AUC {format_metric(entry.get('auc'))}  over {entry['rows']:,} rows"
     )
 
 
@@ -221,7 +227,7 @@ def _step_line(entry: Entry, progress: Progress) -> str:
         f"NE {format_metric(entry.get('ne'))}",
         f"AUC {format_metric(entry.get('auc'))}",
         f"lr {format_rate(entry.get('lr_dense'))}",
-        f"{format_count(entry['samples_per_s'])} samples/s",
+        f"{format_count(entry.get('samples_per_s') or 0)} samples/s",
         f"exchange {format_bytes(sent)}/step",
         f"memory {format_bytes(entry.get('rss_bytes') or 0)}",
         *([] if left is None else [f"{format_duration(left)} left"]),

@@ -8,11 +8,13 @@ from typing import Any
 import typer
 
 JSON_VERSION = 1
+# What a terminal would obey (C0, DEL, C1), but for tabs and line ends.
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
 def print_result(text: str) -> None:
     """A result, on stdout."""
-    typer.echo(text)
+    typer.echo(printable(text))
 
 
 def print_json(**fields: Any) -> None:
@@ -22,13 +24,18 @@ def print_json(**fields: Any) -> None:
 
 def say(text: str) -> None:
     """A message for people, on stderr."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
 
 
 def say_error(text: str) -> None:
     """An error, on stderr: its first line in red where that is a terminal."""
-    first, newline, rest = text.partition("\n")
+    first, newline, rest = printable(text).partition("\n")
     typer.echo(typer.style("error: ", fg="red", bold=True) + first + newline + rest, err=True)
+
+
+def printable(text: str) -> str:
+    """The text with its control characters shown, not sent: names and values of recipes and logs are anybody's."""
+    return text.translate(CONTROLS)
 
 
 def stderr_is_terminal() -> bool:

@@ -24,7 +24,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class Progress:
-    """One moment of a run: the newest of everything that its files told."""
+    """One moment of a run: the newest of everything that its files told.
+
+    since: when the present phase began (None: not told, or over); spent: seconds in each phase before.
+    """
 
     attempt: int
     phase: str = "prepare"
@@ -40,6 +43,8 @@ class Progress:
     ms_per_step: float | None = None
     failure: Entry = field(default_factory=dict)
     pace: Pace | None = None
+    since: float | None = None
+    spent: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds_left(self) -> float | None:
@@ -52,9 +57,8 @@ class Progress:
 def fold(progress: Progress, entry: Entry) -> Progress:
     """The progress after one more event or record."""
     if entry.get("kind") == "step":
-        return replace(
-            progress, step=entry["step"], record=entry, ms_per_step=_smoothed(progress.ms_per_step, entry["step_ms"])
-        )
+        pace = _smoothed(progress.ms_per_step, entry.get("step_ms"))
+        return replace(progress, step=entry["step"], record=entry, ms_per_step=pace)
     if entry.get("kind") == "evaluation":
         return replace(progress, evaluation=entry)
     return _fold_event(progress, entry)
@@ -63,7 +67,9 @@ def fold(progress: Progress, entry: Entry) -> Progress:
 def _fold_event(progress: Progress, entry: Entry) -> Progress:
     match entry.get("event"):
         case "phase":
-            return replace(progress, phase=entry["phase"], doing="")
+            return replace(_turned(progress, entry), phase=entry["phase"], doing="", since=entry.get("time"))
+        case "finished" | "stopped" | "attempt_ended":
+            return replace(_turned(progress, entry), since=None)
         case "progress":
             pace = _pace(progress.pace, entry)
             return replace(progress, phase=entry["phase"], doing=_how_far(entry, pace), pace=pace)
@@ -80,6 +86,19 @@ def _fold_event(progress: Progress, entry: Entry) -> Progress:
             return replace(progress, failure=entry)
         case _:
             return progress
+
+
+def _turned(progress: Progress, entry: Entry) -> Progress:
+    """With the time spent in the phase that ends with this entry."""
+    if progress.since is None or "time" not in entry:
+        return progress
+    seconds = progress.spent.get(progress.phase, 0.0) + max(0.0, entry["time"] - progress.since)
+    return replace(progress, spent={**progress.spent, progress.phase: seconds})
+
+
+def phases_text(progress: Progress) -> str:
+    """'prepare 2 s, plan 0.1 s, start 9 s'."""
+    return ", ".join(f"{phase} {format_duration(seconds)}" for phase, seconds in progress.spent.items())
 
 
 def _pace(pace: Pace | None, entry: Entry) -> Pace:
@@ -100,6 +119,8 @@ def _how_far(entry: Entry, pace: Pace) -> str:
     return ", ".join(parts)
 
 
-def _smoothed(old: float | None, new: float) -> float:
+def _smoothed(old: float | None, new: float | None) -> float | None:
     """A step's time, smoothed over the last ten records or so."""
+    if new is None:
+        return old
     return new if old is None else 0.8 * old + 0.2 * new

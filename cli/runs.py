@@ -115,9 +115,11 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows, until the run ends.")] = False,
 ) -> None:
     """Print the log of a run's newest attempt."""
-    from .follow import follow_logs, log_files
+    from .follow import follow_logs, log_files, logs_words
 
     paths = find(run)
+    for line in logs_words(paths):
+        say(line)
     if follow:
         follow_logs(paths, print_result)
         return
@@ -127,10 +129,14 @@ def logs(
 
 def report(runs: options.Runs = None, json: options.Json = False) -> None:
     """Compare runs by their newest evaluation on each split."""
+    from dlrmx.runs.records import foreign_lines
+
     from .report import cost_rows, cost_table, report_rows, report_table
 
     wanted: list[str | None] = [*runs] if runs else [None]
     found = [find(text) for text in wanted]
+    for word in (word for paths in found for word in foreign_lines(paths)):
+        say(f"left out: {word}")
     rows = [row for paths in found for row in report_rows(paths)]
     costs = [row for paths in found for row in cost_rows(paths)]
     if json:

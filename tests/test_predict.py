@@ -57,19 +57,19 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(shop: Path) -> No
     def refused(*words: str) -> str:
         return dlrmx(shop, "evaluate", "shop-1", *words, expect=2)
 
-    before = sorted((shop / "runs").glob("shop-evaluation-*"))
+    before = sorted((shop / "runs").glob("shop-1-eval-*"))
     assert "--predict FILE" in refused("--data", "future.csv")
     assert "exists already" in refused("--data", "future.csv", "--predict", "past.csv")
     assert "there is no folder" in refused("--data", "future.csv", "--predict", "gone/out.parquet")
     assert "no file matches" in refused("--data", "gone.csv", "--predict", "out.parquet")
     assert "--split is of" in refused("--data", "future.csv", "--split", "test")
     assert "there is no folder" in refused("--predict", "gone/out.parquet")
-    assert sorted((shop / "runs").glob("shop-evaluation-*")) == before
+    assert sorted((shop / "runs").glob("shop-1-eval-*")) == before
 
 
 def test_labelled_rows_are_measured(shop: Path) -> None:
     dlrmx(shop, "evaluate", "shop-1", "--data", "known.csv", "--data", "past.csv")
-    run = max((shop / "runs").glob("shop-evaluation-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    run = max((shop / "runs").glob("shop-1-eval-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     record, *files = map(json.loads, (run / "attempts" / "0001" / "records.jsonl").read_text().splitlines())
     assert (record["split"], record["rows"]) == ("files", 3_100)
     assert record["auc"] > 0.8

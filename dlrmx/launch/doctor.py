@@ -1,6 +1,6 @@
 """Whether a machine can do its part in a job: `python -m dlrmx.launch.doctor`, on each node, with the job in DLRMX_JOB.
 
-Prints one JSON line that begins with MARK, whatever it finds, and exits 0: a scheduler is not to try again.
+Prints JSON lines that begin with MARK, whatever it finds, and exits 0: a scheduler is not to try again.
 """
 
 import json
@@ -11,10 +11,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from dlrmx import __version__
 from dlrmx.errors import DlrmxError
@@ -35,6 +36,7 @@ SELF_TEST = ("-m", "dlrmx.train.selftest")
 SELF_TEST_S = 300.0
 MEET_S = 120.0
 PROBE_BYTES = 1 << 20
+MOST_SAID = 350  # characters
 # Less, and the first checkpoints fill it.
 SCARCE_BYTES = 1 << 30
 NETWORKS = Path("/sys/class/net")
@@ -242,20 +244,22 @@ def _processors() -> int:
 
 
 def report(node: int, findings: list[Finding]) -> str:
-    """One line, as the launcher reads it."""
-    return (
-        MARK + json.dumps({"node": node, "host": socket.gethostname(), "findings": list(map(asdict, findings))}) + "}"
-    )
+    """A line per finding, as the launcher reads them: srun and kubelets cut long ones."""
+    host = socket.gethostname()
+    short = [replace(finding, said=finding.said[:MOST_SAID], hint=finding.hint[:MOST_SAID]) for finding in findings]
+    return "\n".join(f"{MARK}{json.dumps({'node': node, 'host': host, **asdict(finding)})}}}" for finding in short)
 
 
-def read_reports(text: str) -> dict[int, dict[str, Any]]:
-    """{node: {"node", "host", "findings"}} of all reports in a job's output, whatever else stands there."""
-    found = {}
+def read_reports(text: str) -> dict[int, list[tuple[str, Finding]]]:
+    """(host, finding) of each node in a job's output, whatever else stands there; a torn line is passed over."""
+    found: dict[int, list[tuple[str, Finding]]] = {}
     for line in text.splitlines():
         _, mark, rest = line.partition(MARK)
-        if mark:
-            entry = json.loads(rest.rstrip()[:-1])
-            found[entry["node"]] = entry
+        with suppress(ValueError, KeyError, TypeError):
+            entry = json.loads(rest.rstrip()[:-1]) if mark else {}
+            if entry:
+                node, host = entry.pop("node"), entry.pop("host")
+                found.setdefault(node, []).append((host, Finding(**entry)))
     return found
 
 

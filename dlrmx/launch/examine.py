@@ -47,7 +47,7 @@ def examine_cluster(profile: Profile, say: Callable[[str], None]) -> list[Examin
     )
     text = _run_here(spec, profile) if profile.scheduler == "local" else _run_there(spec, profile, say)
     reports = read_reports(text)
-    nodes = [_examined(reports.get(node), node, text) for node in range(profile.nodes)]
+    nodes = [_examined(reports.get(node, []), node, text) for node in range(profile.nodes)]
     return [*([here] if here.findings else []), *nodes]
 
 
@@ -170,9 +170,9 @@ def _wait(scheduler: Any, job: str, say: Callable[[str], None]) -> None:
         raise
 
 
-def _examined(report: dict[str, Any] | None, node: int, text: str) -> Examined:
-    if report is None:
+def _examined(report: list[tuple[str, Finding]], node: int, text: str) -> Examined:
+    if not report:
         last = "; ".join(line for line in text.strip().splitlines()[-3:] if "dlrmx_doctor" not in line)
         hint = "python and setup in the cluster profile; the nodes need the dlrmx of this machine"
         return Examined(node, "?", (Finding("node", "failed", f"said nothing: {last or 'not a word'}", hint),))
-    return Examined(node, report["host"], tuple(Finding(**entry) for entry in report["findings"]))
+    return Examined(node, report[0][0], tuple(finding for _, finding in report))

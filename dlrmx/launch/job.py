@@ -51,13 +51,19 @@ class JobSpec:
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
+    def readable(self) -> str:
+        """As `to_json`, on many lines, the recipe's among them."""
+        return json.dumps({**asdict(self), "recipe": self.recipe.split("\n")}, indent=2)
+
     @classmethod
     def from_json(cls, text: str) -> "JobSpec":
-        """Read `to_json`'s form. Raises InputError where it is none, or of another version."""
+        """Read `to_json`'s form, or `readable`'s. Raises InputError where it is neither, or of another version."""
         try:
             raw = json.loads(text)
             if raw["version"] != VERSION:
                 raise InputError(f"the job has version {raw['version']}; this dlrmx reads {VERSION}")
+            if isinstance(raw["recipe"], list):
+                raw["recipe"] = "\n".join(raw["recipe"])
             return cls(**raw)
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{JOB_VARIABLE} holds no job: {error}", hint="jobs are made by `dlrmx train`") from error

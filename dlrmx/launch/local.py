@@ -18,7 +18,8 @@ from torchx.specs import AppDef, AppDryRunInfo, AppState, Role
 
 from dlrmx import __version__
 from dlrmx.errors import UnknownRun
-from dlrmx.launch.job import JOB_VARIABLE, JobSpec
+from dlrmx.launch.job import JOB_VARIABLE, PLAIN_LIMIT, JobSpec
+from dlrmx.launch.slurm_script import quoted
 from dlrmx.runs.claim import is_live, request_stop
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.registry import all_runs
@@ -55,10 +56,16 @@ class LocalRequest:
     env: dict[str, str]
 
     def __str__(self) -> str:
-        exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.env.items())
+        exports = "\n".join(f"export {name}={_shown(name, value)}" for name, value in self.env.items())
         command = " ".join(shlex.quote(word) for word in self.argv)
         title = f"# Run {self.run.name}, as dlrmx {__version__} would start it on this machine."
         return f"#!/bin/bash\n{title}\n{exports}\nexec {command}\n"
+
+
+def _shown(name: str, value: str) -> str:
+    """A variable's value for bash; the job on lines of its own, where the system lets a variable be so long."""
+    readable = JobSpec.from_variable(value).readable() if name == JOB_VARIABLE else ""
+    return shlex.quote(readable) if 0 < len(readable) <= PLAIN_LIMIT else quoted(value)
 
 
 class LocalScheduler(Scheduler[LocalOpts]):  # type: ignore[misc]

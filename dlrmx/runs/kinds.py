@@ -116,7 +116,7 @@ KINDS: tuple[Kind, ...] = (
         BAD_IMAGE,
         _said("a node cannot get the container image of the profile"),
         (
-            "dlrmx clusters show CLUSTER    (image, pull_secrets)",
+            "dlrmx clusters show CLUSTER    (image, image_pull_secrets)",
             "dlrmx cancel {run}    (where it still waits)",
             "{again} -s cluster.image=IMAGE",
         ),

@@ -35,6 +35,45 @@ def read_records(run: RunPaths) -> list[Line]:
 
 
 def is_record(line: Line) -> bool:
-    """Whether a line is one of `append_record`'s."""
-    types = (("time", int | float), ("step", int), ("kind", str))
-    return all(isinstance(line.get(name), kind) for name, kind in types)
+    """Whether a line is one of `append_record`'s: what is there has its type. Who edits by hand may err."""
+    there = isinstance(line.get("kind"), str) and all(
+        name in line for name in ("time", "step", *_NEEDED.get(line["kind"], ()))
+    )
+    return there and all(_sound(name, value) for name, value in line.items())
+
+
+def foreign_lines(run: RunPaths) -> list[str]:
+    """A word on each file of records with lines that are none, as after an edit by hand."""
+    words = []
+    for attempt in run.attempts():
+        number = sum(not is_record(line) for line in read_lines(attempt.records))
+        if number:
+            words.append(
+                f"{attempt.records}: {number} {'line is no record' if number == 1 else 'lines are no records'}"
+            )
+    return words
+
+
+_NEEDED = {"evaluation": ("split", "rows"), "file_evaluation": ("file", "rows")}
+_TEXTS = ("kind", "split", "file")
+_WHOLE = ("step", "rows", "epoch", "row", "rss_bytes")
+_BYTES = ("bytes", "bytes_out")
+
+
+def _sound(name: str, value: Any) -> bool:
+    """Whether a field has its type; all that is none of these is a number, or null where it is undefined."""
+    if name in _TEXTS:
+        return isinstance(value, str)
+    if name == "final" or name in _WHOLE:
+        return isinstance(value, bool if name == "final" else int)
+    if name in _BYTES:
+        return isinstance(value, dict) and all(isinstance(size, int) for size in value.values())
+    if name == "time":
+        return isinstance(value, int | float)
+    return name not in _NUMBERS or value is None or isinstance(value, int | float)
+
+
+_NUMBERS = (
+    *("loss", "ne", "auc", "lr_dense", "lr_sparse", "samples_per_s", "step_ms"),
+    *("accuracy", "calibration", "label_mean", "auc_error", "optimum_ne"),
+)

@@ -88,6 +88,15 @@ def test_a_dry_run_prints_the_job_and_writes_nothing(dlrmx: Dlrmx, recipe_file: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clicks.yaml"]
 
 
+def test_a_dry_run_shows_control_characters_and_does_not_send_them(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    red = "\x1b[31mred\nline"
+    done = dlrmx("train", recipe_file, "--dry-run", "-s", f"cluster.env.COLOUR={json.dumps(red)}")
+    assert "\x1b" not in done.stdout
+    command = done.stdout.replace("exec ", "printenv COLOUR #")
+    printed = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert printed.stdout == f"{red}\n"
+
+
 def test_a_dry_run_prints_what_would_be_submitted(
     dlrmx: Dlrmx, recipe_file: Path, fake_node: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +137,7 @@ def test_evaluate_is_a_run_of_its_own(dlrmx: Dlrmx, make_run: MakeRun, fake_node
     recipe.write_text(recipe.read_text() + f"cluster: {{python: {program}}}\n")
     path = save_checkpoint(run, 20)
     result = json.loads(dlrmx("evaluate", run.name, "--split", "validation", "--json").stdout)
-    assert result["name"] == "clicks-evaluation-1"
+    assert result["name"] == "clicks-1-eval-1"
     assert result["evaluation"]["ne"] == EVALUATION["ne"]
     assert result["evaluates"] == str(path)
     assert [attempt.number for attempt in run.attempts()] == [1]

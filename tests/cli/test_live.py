@@ -28,6 +28,14 @@ def test_the_display_shows_phase_bar_quality_and_cost() -> None:
         assert words in text, words
 
 
+def test_the_display_shows_how_long_each_phase_takes() -> None:
+    progress = Progress(1, phase="start", since=100.0, spent={"prepare": 75.0, "plan": 0.2})
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        console.print(render(progress, now=109.4))
+    assert " prepare 1 min 15 s  plan  start 9 s  train  evaluate  save " in capture.get()
+
+
 def test_the_display_before_training_has_no_bar() -> None:
     text = rendered(Progress(1, phase="prepare", doing="rows: 5 of 10 rows"))
     assert "rows: 5 of 10 rows" in text
@@ -68,6 +76,14 @@ def test_what_is_worth_a_line(entry: dict[str, object], words: list[str]) -> Non
     assert "\n" not in line
     for word in words:
         assert word in line
+
+
+def test_a_record_that_was_edited_by_hand_is_shown_as_far_as_it_goes() -> None:
+    bare = {"kind": "step", "step": 10}
+    assert "loss undefined" in entry_line(bare, Progress(1))
+    assert "loss undefined" in rendered(Progress(1, phase="train", record=bare))
+    evaluation = {"kind": "evaluation", "step": 10, "split": "test", "rows": 3}
+    assert "AUC undefined  over 3 rows" in entry_line(evaluation, Progress(1))
 
 
 def test_what_failed_only_because_another_rank_did_is_not_shown() -> None:

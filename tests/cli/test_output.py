@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dlrmx_cli.output import pairs, print_json, say_error, table
+from dlrmx_cli.output import pairs, print_json, print_result, printable, say, say_error, table
 
 
 def test_columns_are_aligned_and_numbers_to_the_right() -> None:
@@ -32,3 +32,13 @@ def test_an_error_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines()[0].endswith("no such thing")
+
+
+def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "item\x1b[2J\x07\x9b31m\ttab\nline"
+    assert printable(name) == "item\\x1b[2J\\x07\\x9b31m\ttab\nline"
+    for show in (print_result, say, say_error):
+        show(name)
+    captured = capsys.readouterr()
+    assert "\x1b[2J" not in captured.out + captured.err
+    assert "\x07" not in captured.out + captured.err

@@ -2,7 +2,7 @@
 
 from functools import reduce
 
-from dlrmx_cli.progress import Progress, fold
+from dlrmx_cli.progress import Progress, fold, phases_text
 from scripted import EVALUATION, STEP
 
 BEGIN = {"event": "begin", "step": 5, "epoch": 0, "row": 640, "total_steps": 25}
@@ -28,6 +28,18 @@ def test_the_time_left_follows_the_pace_of_the_records() -> None:
 
 def test_no_time_is_left_after_the_last_step() -> None:
     assert folded(BEGIN, {**STEP, "step": 26}).seconds_left == 0
+
+
+def test_the_time_of_each_phase_adds_up() -> None:
+    phases = [("prepare", 100.0), ("start", 102.0), ("train", 111.0), ("save", 121.0), ("train", 124.0)]
+    progress = folded(*({"event": "phase", "phase": phase, "time": time} for phase, time in phases))
+    assert progress.spent == {"prepare": 2, "start": 9, "train": 10, "save": 3}
+    assert progress.since == 124
+    ended = fold(progress, {"event": "finished", "step": 20, "time": 130.0})
+    assert phases_text(ended) == "prepare 2 s, start 9 s, train 16 s, save 3 s"
+    assert ended.since is None
+    again = fold(ended, {"event": "attempt_ended", "time": 140.0})
+    assert again.spent == ended.spent
 
 
 def test_preparation_says_how_far_it_is_until_the_next_phase() -> None:

@@ -102,6 +102,18 @@ def test_logs_print_those_of_the_newest_attempt(dlrmx: Dlrmx, make_run: MakeRun)
     assert dlrmx("logs", "-f").stdout == "hello\nworld\n"  # a run that has ended is not waited for
 
 
+def test_logs_say_where_all_of_it_is_and_what_was_done_when(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    run = make_run("done", {"event": "phase", "phase": "start"}, {"event": "finished", "step": 20})
+    run.attempt(1).node_log(0).write_text("hello\n")
+    done = dlrmx("logs")
+    assert done.stdout == "hello\n"
+    launch, attempt, phases = done.stderr.splitlines()
+    assert launch == f"launch: {run.launch_log}"
+    assert attempt == f"attempt 1: {run.attempt(1).logs}"
+    assert phases.startswith("phases: start ")
+    assert phases.endswith(f"; all that happened: {run.attempt(1).events}")
+
+
 def test_logs_before_the_first_attempt_are_those_of_the_launch(dlrmx: Dlrmx, tmp_path: Path) -> None:
     run = create_run(tmp_path / "runs", "clicks", None, "0" * 12)
     run.launch_log.write_text("no module named dlrmx\n")
@@ -123,6 +135,20 @@ def test_report_compares_runs(dlrmx: Dlrmx, make_run: MakeRun) -> None:
     assert [row["run"] for row in evaluations] == ["one", "two"]
     assert len(dlrmx("report", "one", "two").stdout.splitlines()) == 3
     assert [line.split()[0] for line in dlrmx("report").stdout.splitlines()] == ["run", "two"]
+
+
+def test_report_on_records_edited_by_hand_gives_words(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    run = make_run()
+    append_record(run.attempt(1), **EVALUATION)
+    append_record(run.attempt(1), **{**EVALUATION, "loss": "low"})
+    append_record(run.attempt(1), kind="evaluation", step=20)
+    append_record(run.attempt(1), kind="step", step=20)
+    done = dlrmx("report")
+    assert done.exit_code == 0, done.output
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["run", "split"], ["clicks-1", "test"]]
+    assert done.stderr == f"left out: {run.attempt(1).records}: 2 lines are no records\n"
+    assert dlrmx("status").exit_code == 0
+    assert dlrmx("watch").exit_code == 0
 
 
 def test_report_of_a_run_without_evaluations(dlrmx: Dlrmx, make_run: MakeRun) -> None:
@@ -168,6 +194,18 @@ def test_watch_follows_to_the_end(dlrmx: Dlrmx, make_run: MakeRun) -> None:
     assert done.stderr.startswith(f"run clicks-1 in {run.dir}\n")
     assert "saved step 20" in done.stderr
     assert done.stdout.startswith("clicks-1: done")
+
+
+@pytest.mark.parametrize(
+    ("state", "recorded", "code"), [("done", 0, 0), ("stopped", 75, 75), ("failed", 2, 2), ("failed", None, 1)]
+)
+def test_watch_of_a_run_that_has_ended_ends_at_once_as_the_run_did(
+    dlrmx: Dlrmx, make_run: MakeRun, state: str, recorded: int | None, code: int
+) -> None:
+    make_run(state, {"event": "attempt_ended", "outcome": state, "step": 3}, exit_code=recorded, reason="why")
+    done = dlrmx("watch")
+    assert done.exit_code == code
+    assert done.stdout.startswith(f"clicks-1: {state}")
 
 
 def test_ctrl_c_leaves_a_watched_run_alone(dlrmx: Dlrmx, make_run: MakeRun) -> None:

@@ -24,6 +24,12 @@ def test_a_job_survives_the_journey() -> None:
     assert json.loads(SPEC.to_variable())["run"] == "ctr-1"
 
 
+def test_a_job_can_be_read_by_people_and_then_by_a_node() -> None:
+    readable = SPEC.readable()
+    assert JobSpec.from_variable(readable) == SPEC
+    assert "    \"name: 'it''s'\",\n" in readable
+
+
 def test_a_job_too_large_for_a_variable_is_compressed() -> None:
     features = "".join(f"  feature_{n}: {{column: c{n}, table: table_{n * 7919 % 3000}}}\n" for n in range(3000))
     large = replace(SPEC, recipe=features)

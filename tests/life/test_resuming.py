@@ -85,9 +85,9 @@ def test_init_from_takes_the_weights_along_and_nothing_else(house: House) -> Non
     whole = ["train.batch=20000", "train.stop.steps=1", "train.init_from=second"]
     assert house.train("fresh", *whole).wait(300) == 0
     house.execute("evaluate", source, "--split", "train")
-    (evaluated,) = records(house.run("life-evaluation-1"), "evaluation")
-    assert [event["phase"] for event in events(house.run("life-evaluation-1"), 1, "phase")][-1] == "evaluate"
-    house.execute("resume", "life-evaluation-1", expect=2)  # it would train
+    (evaluated,) = records(house.run("second-eval-1"), "evaluation")
+    assert [event["phase"] for event in events(house.run("second-eval-1"), 1, "phase")][-1] == "evaluate"
+    house.execute("resume", "second-eval-1", expect=2)  # it would train
     (step,) = records(house.run("fresh"), "step")
     assert step["step"] == 1
     assert step["loss"] == pytest.approx(evaluated["loss"], rel=1e-5)
