@@ -145,6 +145,17 @@ def watch_run(run: "RunPaths") -> None:
         follow(run, view, first=first, over=lambda: run_state(run).ended, interrupted=detach)
 
 
+def over_of(run: "RunPaths") -> Callable[[], bool]:
+    """Asks whether a run has ended; of a cluster's run also its scheduler, as nobody may be left to write it down."""
+    from dlrmx.launch.submit import attach
+    from dlrmx.runs.state import run_state
+
+    job = None if run_state(run).state in ("done", "stopped", "failed") else attach(run)
+    if job is None:
+        return lambda: run_state(run).ended
+    return lambda: job.poll() is not None
+
+
 def exit_code_of(state: "RunState") -> int:
     """What `train` would have ended with, had it followed the run."""
     if state.state in ("done", "stopped"):

@@ -156,15 +156,13 @@ def logs_words(run: "RunPaths") -> Iterator[str]:
         yield f"phases: {phases_text(progress)}; all that happened: {newest.events}"
 
 
-def follow_logs(run: "RunPaths", show: Callable[[str], Any]) -> None:
-    """Show the log lines of the run's newest attempt, and of later ones, until the run ends or Ctrl-C."""
-    from dlrmx.runs.state import run_state
-
+def follow_logs(run: "RunPaths", show: Callable[[str], Any], *, over: Callable[[], bool]) -> None:
+    """Show the log lines of the run's newest attempt, and of later ones, until `over()` or Ctrl-C."""
     tails: dict[Path, Tail] = {}
     first = max((attempt.number for attempt in run.attempts()), default=1)
     with Interrupts() as interrupts, _kept_up(run):
         while True:
-            last = run_state(run).ended
+            last = over()
             for file in log_files(run, first):
                 for line in tails.setdefault(file, Tail(file)).lines():
                     show(line)

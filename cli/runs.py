@@ -115,13 +115,14 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows, until the run ends.")] = False,
 ) -> None:
     """Print the log of a run's newest attempt."""
+    from .attached import over_of
     from .follow import follow_logs, log_files, logs_words
 
     paths = find(run)
     for line in logs_words(paths):
         say(line)
     if follow:
-        follow_logs(paths, print_result)
+        follow_logs(paths, print_result, over=over_of(paths))
         return
     for file in log_files(paths):
         print_result(file.read_text(errors="replace").rstrip("\n"))

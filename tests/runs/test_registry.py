@@ -1,5 +1,4 @@
 import os
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import pytest
@@ -93,21 +92,31 @@ def test_a_registry_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeyp
 
 
 def test_a_hundred_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Processes that all wait at one gate; each writes an entry of its own, and one that all of them write."""
     runs = [create_run(tmp_path, "ctr", None, "f") for _ in range(100)]
-
-    def register_in_a_process(run: RunPaths) -> int:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                register(run)
-                register(runs[0])
-            finally:
-                os._exit(0)
-        return os.waitpid(pid, 0)[1]
-
-    with ThreadPool(100) as pool:
-        assert set(pool.map(register_in_a_process, runs)) == {0}
+    gate, opener = os.pipe()
+    writers = [_writer_at(gate, opener, run, runs[0]) for run in runs]
+    os.close(opener)
+    assert {os.waitpid(pid, 0)[1] for pid in writers} == {0}
+    os.close(gate)
     assert set(all_runs()) == set(runs)
+    assert len(list(registry_dir().iterdir())) == 100  # none of the files aside is left
+
+
+def _writer_at(gate: int, opener: int, *runs: RunPaths) -> int:
+    """A process that registers runs once the gate opens; its pid."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(opener)
+            os.read(gate, 1)
+            for run in runs:
+                register(run)
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
 
 
 def test_runs_that_only_pods_see_have_copies_by_cluster(tmp_path: Path) -> None:

@@ -1,0 +1,189 @@
+"""Runs of a cluster from any shell: what its scheduler says, joined with the runs' files. Slurm is a few scripts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlrmx.runs.claim import hold
+from dlrmx.runs.layout import RunPaths
+from dlrmx.runs.run_file import update_run
+from scripted import Dlrmx, MakeRun
+
+PROGRAM = [sys.executable, "-c", "from dlrmx_cli.main import main; main()"]
+COMMAND = """\
+#!/bin/sh
+echo "$(basename "$0") $*" >>{folder}/calls
+if [ -f {folder}/down ]; then echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; fi
+case "$*" in
+  *%k*) cat {folder}/jobs;;
+  *) cat "{folder}/$(basename "$0").out" 2>/dev/null || {{ echo "Invalid job id specified" >&2; exit 1; }};;
+esac
+"""
+
+
+class Slurm:
+    """Slurm's commands as scripts that print what a test wants."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        for name in ("squeue", "sacct", "scontrol", "scancel"):
+            (folder / name).write_text(COMMAND.format(folder=folder))
+            (folder / name).chmod(0o755)
+        (folder / "jobs").write_text("")
+
+    def say(self, command: str, text: str) -> None:
+        (self.folder / f"{command}.out").write_text(text)
+
+    def list(self, *jobs: tuple[str, RunPaths | Path, str]) -> None:
+        """(job, run, state) of the user's jobs."""
+        lines = [f"{job}|{run.name}|{state}|dlrmx {getattr(run, 'dir', run)}" for job, run, state in jobs]
+        (self.folder / "jobs").write_text("\n".join([*lines, "99|other|RUNNING|(null)", ""]))
+
+    def calls(self) -> str:
+        path = self.folder / "calls"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    stand_in = Slurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", f"{stand_in.folder}:{os.environ['PATH']}")
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "big.yaml").write_text(f"scheduler: slurm\nroot: {tmp_path}/runs\n")
+    return stand_in
+
+
+def submitted(make_run: MakeRun, state: str, job: str, name: str, **fields: Any) -> RunPaths:
+    return make_run(state, name=name, job={"scheduler": "slurm", "app": job}, **fields)
+
+
+def test_live_jobs_are_listed_with_what_their_files_say(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    live = submitted(make_run, "running", "11", "live")
+    waits = submitted(make_run, "created", "12", "waits")
+    submitted(make_run, "done", "10", "ended")
+    slurm.list(("11", live, "RUNNING"), ("12", waits, "PENDING"), ("13", Path("/elsewhere/gone"), "PENDING"))
+    with hold(live):
+        done = dlrmx("runs", "--cluster", "big")
+        listed = json.loads(dlrmx("runs", "--cluster", "big", "--json").stdout)["runs"]
+        everything = dlrmx("runs", "--cluster", "big", "--all").stdout
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [(row[0], row[1], row[-2], row[-1]) for row in rows[1:]] == [
+        ("gone", "pending", "13", "pending"),
+        ("waits", "waiting", "12", "pending"),
+        ("live", "running", "11", "running"),
+    ]
+    assert [(entry["name"], entry["job"]["state"]) for entry in listed] == [
+        ("gone", "pending"), ("waits", "pending"), ("live", "running"),
+    ]  # fmt: skip
+    assert "ended" in everything
+    assert "ended" not in done.stdout
+
+
+def test_runs_of_a_cluster_are_those_of_its_root_and_no_others(
+    slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun, tmp_path: Path
+) -> None:
+    make_run("done", name="mine")
+    (tmp_path / "clusters" / "far.yaml").write_text("scheduler: slurm\nroot: /nowhere/runs\n")
+    assert "mine" in dlrmx("runs", "--cluster", "big", "--all").stdout
+    empty = dlrmx("runs", "--cluster", "far", "--all")
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "no runs of yours on far" in empty.stderr
+
+
+def test_a_scheduler_that_does_not_answer_ends_with_3(slurm: Slurm, dlrmx: Dlrmx) -> None:
+    (slurm.folder / "down").touch()
+    assert dlrmx("runs", "--cluster", "big").exit_code == 3
+
+
+def test_all_alone_would_have_no_effect(dlrmx: Dlrmx) -> None:
+    assert dlrmx("runs", "--all").exit_code == 2
+
+
+def test_a_waiting_run_says_for_what(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    submitted(make_run, "created", "12", "waits")
+    slurm.say("squeue", "12|PENDING|Priority|2026-12-01T08:00:00|\n")
+    first, job, *_ = dlrmx("status", "waits").stdout.splitlines()
+    assert first.startswith("waits: created")
+    assert job == "job          12: PENDING: waits for Priority; expected to start at 2026-12-01T08:00:00"
+
+
+def test_a_job_that_died_in_the_queue_is_told_by_status(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    submitted(make_run, "created", "12", "dead")
+    slurm.say("sacct", "12|CANCELLED by 0|0:0|None assigned\n")
+    done = dlrmx("status", "dead")
+    assert done.stdout.startswith("dead: failed"), done.output
+    assert "diagnosis    killed on request" in done.stdout
+
+
+def test_status_answers_while_the_scheduler_does_not(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    submitted(make_run, "created", "12", "waits")
+    (slurm.folder / "down").touch()
+    done = dlrmx("status", "waits")
+    assert (done.exit_code, done.stdout.splitlines()[0].split()[:2]) == (0, ["waits:", "created"])
+
+
+def test_watch_does_not_wait_for_a_job_that_is_gone(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    submitted(make_run, "created", "12", "dead")
+    slurm.say("sacct", "12|NODE_FAIL|1:0|n2\n")
+    done = dlrmx("watch", "dead")
+    assert done.exit_code == 1
+    assert "diagnosis    node failure" in done.stdout
+
+
+def test_logs_do_not_wait_for_a_job_that_is_gone(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    run = submitted(make_run, "created", "12", "dead")
+    run.attempt(1).node_log(0).write_text("last words\n")
+    slurm.say("sacct", "12|NODE_FAIL|1:0|n2\n")
+    assert dlrmx("logs", "-f", "dead").stdout == "last words\n"
+
+
+def watching(run: RunPaths, tmp_path: Path, slurm: Slurm) -> "subprocess.Popen[str]":
+    """`dlrmx watch`, once it has asked after the job."""
+    process = subprocess.Popen(
+        [*PROGRAM, "watch", run.name], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until(lambda: "squeue" in slurm.calls() or process.poll() is not None)
+    return process
+
+
+def until(what: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_whoever_stops_watching_leaves_the_job_alone(
+    slurm: Slurm, make_run: MakeRun, tmp_path: Path, number: signal.Signals
+) -> None:
+    run = submitted(make_run, "created", "12", "waits")
+    slurm.say("squeue", "12|PENDING|Priority|N/A|\n")
+    process = watching(run, tmp_path, slurm)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == (0 if number == signal.SIGINT else -number), stderr
+    assert "scancel" not in slurm.calls()
+    assert not run.attempt(1).stop_request.exists()
+
+
+def test_a_scheduler_that_is_away_for_a_while_ends_nothing(slurm: Slurm, make_run: MakeRun, tmp_path: Path) -> None:
+    run = submitted(make_run, "created", "12", "waits")
+    (slurm.folder / "down").touch()
+    process = watching(run, tmp_path, slurm)
+    slurm.say("sacct", "12|COMPLETED|0:0|n2\n")
+    update_run(run, state="done", exit_code=0)
+    (slurm.folder / "down").unlink()
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert "does not answer" in stderr
+    assert stdout.startswith("waits: done")
