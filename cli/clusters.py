@@ -46,14 +46,14 @@ def measure_cluster(
     json: options.Json = False,
 ) -> None:
     """Measure this machine with a profile's workers, and write what plans count on into the profile."""
-    from dlrmx.launch.measure import measure, node_of, write_node
-    from dlrmx.recipe.clusters import find_profile, profile_path, workers_per_node
+    from dlrmx.launch.measure import measure, measured_node, write_node
+    from dlrmx.recipe.clusters import find_profile, node_of, profile_path, workers_per_node
     from dlrmx.recipe.tree import leaves
 
     profile = find_profile(name)
     say(f"measuring with {workers_per_node(profile)} workers: half a minute; other work on the machine spoils it")
     measured = measure(profile)
-    node, path = node_of(measured, profile.node), profile_path(name)
+    node, path = measured_node(measured, node_of(profile)), profile_path(name)
     write_node(node, path, f"measured {time.strftime('%Y-%m-%d')} with {measured.world} workers")
     if json:
         print_json(file=str(path), node=node.model_dump(exclude_none=True), lines=measured.lines_json())

@@ -76,15 +76,23 @@ def measure(profile: Profile, worker: tuple[str, ...] = WORKER) -> Measured:
         return _read(json.loads(found.read_text()))
 
 
-def node_of(measured: Measured, before: Node | None) -> Node:
-    """The `node` section with what was measured: of each kind the best rate that was reached, the others as shares."""
+def measured_node(measured: Measured, before: Node) -> Node:
+    """The `node` section with what was measured: of each kind the best rate that was reached, the others as shares.
+
+    Raises InputError where the workers ran on GPUs and `before` does not say which: not all that counts is measured.
+    """
+    known = before.kind is not None or before.device is not None
+    if measured.device == "cuda" and not known:
+        hint = "say it in the profile, for example node: {kind: dgx_h100}, and measure again"
+        raise InputError([Problem("these GPUs are of no known kind", key="cluster.node.kind", hint=hint)])
     line = measured.lines
     links = {name: line[name] for name in ("all_to_all", "all_reduce")}
     up = max(link.rate for link in links.values())
     numbers: dict[str, Any] = {
-        **({"kind": "cpu"} if before is None else before.model_dump(exclude_none=True)),
+        **before.model_dump(exclude_none=True),
+        **({} if known else {"kind": "cpu"}),
         "hbm_gb_s": _rounded(line["copy"].rate / 1e9),
-        "achieved": {"hbm": _rounded(min(1.0, line["update"].rate / line["copy"].rate))},
+        "achieved": {"matrix": 1.0, "hbm": _rounded(min(1.0, line["update"].rate / line["copy"].rate))},
         "fp32_tflops": _rounded(line["matrix_fp32"].rate / 1e12),
         "bf16_tflops": _rounded(line["matrix_bf16"].rate / 1e12),
         "op_us": _rounded(max(line["matrix_fp32"].fixed_s, 1e-7) / OPERATIONS_OF_A_LAYER * 1e6),

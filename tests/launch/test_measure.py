@@ -1,11 +1,12 @@
 """Measuring a machine, and writing what was found into a profile."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlrmx.errors import ClusterError, InputError
-from dlrmx.launch.measure import Line, Measured, measure, node_of, write_node
+from dlrmx.launch.measure import Line, Measured, measure, measured_node, write_node
 from dlrmx.plan.topology import topology_of
 from dlrmx.recipe.node import Achieved, Node
 from dlrmx.recipe.profiles import LocalProfile, read_profile
@@ -28,7 +29,7 @@ def measured(world: int) -> Measured:
 
 
 def test_the_planner_counts_on_what_was_measured() -> None:
-    node = node_of(measured(2), None)
+    node = measured_node(measured(2), Node())
     topology = topology_of(LocalProfile(scheduler="local", workers_per_node=2, memory_gib=8.0, node=node))
     assert topology.fp32_flops * topology.achieved.matrix == pytest.approx(50e9)
     assert topology.up_rate * topology.achieved.all_to_all_up == pytest.approx(1e9)
@@ -41,13 +42,21 @@ def test_the_planner_counts_on_what_was_measured() -> None:
 
 
 def test_one_worker_measures_no_link() -> None:
-    node = node_of(measured(1), Node(kind="cpu", up_gb_s=7.0))
-    assert (node.up_gb_s, node.achieved) == (7.0, Achieved(hbm=0.25))
+    node = measured_node(measured(1), Node(kind="cpu", up_gb_s=7.0))
+    assert (node.up_gb_s, node.achieved) == (7.0, Achieved(matrix=1.0, hbm=0.25))
+
+
+def test_of_unknown_gpus_not_all_is_measured() -> None:
+    on_gpus = replace(measured(2), device="cuda")
+    with pytest.raises(InputError, match="no known kind"):
+        measured_node(on_gpus, Node())
+    node = measured_node(on_gpus, Node(kind="dgx_h100"))
+    assert (node.kind, node.hbm_gb, node.hbm_gb_s) == ("dgx_h100", None, 16.0)
 
 
 def test_only_the_node_section_of_a_profile_changes(tmp_path: Path) -> None:
     path = tmp_path / "clusters" / "mine.yaml"
-    node = node_of(measured(2), None)
+    node = measured_node(measured(2), Node())
     write_node(node, path, "measured today")
     assert read_profile(read_yaml(path).value).node == node
     path.write_text("# ours\nscheduler: local\nnode:\n  kind: cpu\n  # old\n  up_us: 1\n\nroot: here # runs\n")
@@ -79,4 +88,4 @@ def test_this_machine_can_be_measured() -> None:
         works, seconds = zip(*line.points, strict=True)
         assert line.fixed_s >= 0, name
         assert max(works) / max(seconds) / 20 < line.rate < 20 * max(works) / min(seconds), name
-    node_of(found, None)
+    measured_node(found, Node())
