@@ -61,7 +61,7 @@ def topology(kind: str, world: int, memory_bytes: int, host_bytes: int = 0) -> T
     return replace(KINDS[kind], world=world, ranks_per_node=3, hbm_bytes=memory_bytes, ddr_bytes=host_bytes)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     recipe=recipes(),
     kind=st.sampled_from(TOPOLOGIES),
