@@ -102,9 +102,9 @@ def _print_parts(data: Path, rows: int) -> None:
     bytes_moved = np.empty((rows * 4 // 10, FEATURES + DENSE + 1), dtype=np.int32)[: BATCH * 8]
     parts: dict[str, Callable[[], object]] = {
         "the order": some,
-        "gathering ids": lambda: np.take(columns.one_hot, next(each), axis=0),
-        "gathering dense columns": lambda: np.take(columns.dense, next(each), axis=0),
-        "gathering labels": lambda: np.take(columns.labels, next(each)),
+        "gathering ids": lambda: np.take(columns.one_hot, next(each), axis=0, mode="clip"),
+        "gathering dense columns": lambda: np.take(columns.dense, next(each), axis=0, mode="clip"),
+        "gathering labels": lambda: np.take(columns.labels, next(each), mode="clip"),
         "ids by feature": lambda: batches._by_feature(taken.one_hot),
         "(copying as many bytes that lie together)": bytes_moved[:BATCH].copy,
     }

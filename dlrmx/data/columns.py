@@ -131,11 +131,14 @@ class Columns:
     bags: tuple[BagColumn, ...]
 
     def take(self, rows: Int64s) -> "Columns":
-        """A copy of the given rows, in the given order."""
+        """A copy of the given rows, in the given order. Raises IndexError where one is not in [0, N)."""
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self.labels)):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self.labels)}")
+        # As they were looked at before, nothing is clipped: "raise", which looks as it goes, takes a sixth longer.
         return Columns(
-            np.take(self.labels, rows),
-            np.take(self.dense, rows, axis=0),
-            np.take(self.one_hot, rows, axis=0),
+            np.take(self.labels, rows, mode="clip"),
+            np.take(self.dense, rows, axis=0, mode="clip"),
+            np.take(self.one_hot, rows, axis=0, mode="clip"),
             tuple(bag.take(rows) for bag in self.bags),
         )
 

@@ -13,7 +13,7 @@ from dlrmx.data.hashing import GOLDEN, MASK64, mix64
 Int64s = NDArray[np.int64]
 
 
-def expanded(ids: Int64s, size: int, rows: int) -> Int64s:
+def expanded(ids: NDArray[np.integer], size: int, rows: int) -> Int64s:
     """The `size` ids of each of B ids of a table of `rows` rows, bag after bag: (B * size,)."""
     steps = np.array([k * GOLDEN & MASK64 for k in range(size)], dtype=np.uint64)
     drawn = mix64(ids.astype(np.uint64)[:, None] + steps) % np.uint64(rows)

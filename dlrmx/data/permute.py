@@ -24,12 +24,12 @@ def permute_ids(ids: Int64s, rows: int) -> Int64s:
     return permute(ids, rows, TABLE_KEY)
 
 
-def restore_ids(ids: Int64s, rows: int) -> Int64s:
+def restore_ids(ids: NDArray[np.integer], rows: int) -> Int64s:
     """The inverse of `permute_ids`."""
     return permute(ids, rows, TABLE_KEY, inverse=True)
 
 
-def permute(values: Int64s, size: int, key: int, *, inverse: bool = False) -> Int64s:
+def permute(values: NDArray[np.integer], size: int, key: int, *, inverse: bool = False) -> Int64s:
     """The image of each value (in [0, size)) under the bijection of `key`, or its inverse; same shape as `values`."""
     bits = (size - 1).bit_length()
     rounds = range(ROUNDS - 1, -1, -1) if inverse else range(ROUNDS)

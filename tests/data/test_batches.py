@@ -1,13 +1,16 @@
 """Batches hold just the rows asked for, in order, in the types that the worker expects."""
 
+import ast
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from data_recipes import tabular
+from dlrmx.data import batches
 from dlrmx.data.batches import Batch, Split
 from dlrmx.data.manifest import MANIFEST, Manifest, read_manifest
 from dlrmx.data.order import shuffled_rows
@@ -58,7 +61,7 @@ def test_shapes_and_types(folder: Path) -> None:
     assert list(batch.bags) == ["first", "tags", "last"]
     assert {batch.labels.dtype, batch.dense.dtype} == {np.dtype(np.float32)}
     for bags in batch.bags.values():
-        assert (bags.ids.dtype, bags.lengths.dtype) == (np.dtype(np.int64), np.dtype(np.int32))
+        assert (bags.ids.dtype, bags.lengths.dtype) == (np.dtype(np.int32), np.dtype(np.int32))
         assert bags.ids.flags.c_contiguous
     assert batch.bags["first"].lengths.tolist() == [1, 1, 1]
     assert batch.bags["first"].weights is None
@@ -73,10 +76,11 @@ def test_an_empty_batch_has_every_feature(folder: Path) -> None:
     assert {(bags.ids.shape, bags.lengths.shape) for bags in batch.bags.values()} == {((0,), (0,))}
 
 
-def test_a_row_beyond_the_end_is_an_error(folder: Path) -> None:
+@pytest.mark.parametrize("beyond", [0, -1])
+def test_a_row_before_the_first_or_after_the_last_is_an_error(folder: Path, beyond: int) -> None:
     split = Split(folder, "train")
     with pytest.raises(IndexError):
-        split.take(np.array([split.rows]))
+        split.take(np.array([3, beyond if beyond < 0 else split.rows]))
 
 
 def test_an_epoch_and_an_evaluation_meet_every_row_once(folder: Path) -> None:
@@ -103,7 +107,9 @@ def test_a_split_without_rows(tmp_path: Path) -> None:
 def test_ids_of_large_tables_are_kept_whole(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("y,item\n" + "".join(f"1,{n}\n" for n in range(50)))
     folder = prepare(tabular([tmp_path / "a.csv"], {"item": {}}, {"item": 2**39}), tmp_path)
-    assert Split(folder, "train").take(np.arange(50)).bags["item"].ids.max() > 2**32
+    ids = Split(folder, "train").take(np.arange(50)).bags["item"].ids
+    assert ids.dtype == np.int64
+    assert ids.max() > 2**32
 
 
 def test_data_of_another_algorithm_is_refused(tmp_path: Path) -> None:
@@ -130,6 +136,22 @@ def test_an_id_outside_of_its_table_is_refused_by_name(
         InputError, match=rf"feature {feature}: id {wrong} is outside of its table's 5000 rows \(1 such"
     ):
         split.take(np.arange(split.rows))
+
+
+def test_ids_come_from_a_split_that_has_looked_at_them() -> None:
+    """Behind it an id beyond its table may be another table's row. `measure` draws its own."""
+    package = Path(batches.__file__).parent.parent
+    makers = set()
+    for path in package.rglob("*.py"):
+        if batches.__name__ not in path.read_text():
+            continue
+        tree = list(ast.walk(ast.parse(path.read_text())))
+        names = [node.names for node in tree if isinstance(node, ast.ImportFrom) and node.module == batches.__name__]
+        imported = {alias.name for aliases in names for alias in aliases}
+        called = {node.func.id for node in tree if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        if imported & called & {"Batch", "Bags"}:
+            makers.add(str(path.relative_to(package)))
+    assert makers == {"train/measure.py"}
 
 
 def test_the_first_and_last_row_of_a_table_are_in_it(folder: Path, tmp_path: Path) -> None:
@@ -162,7 +184,12 @@ def test_bags_outside_of_their_ids_are_refused(folder: Path, tmp_path: Path, wro
     offsets[20] = wrong
     offsets.tofile(damaged / "train.bag-000.offsets.i64")
     split = Split(damaged, "train")
-    for read in (lambda: split.take(np.arange(15, 25)), lambda: split.between(15, 25), lambda: split.between(15, 20)):
+    reads: list[Callable[[], Batch]] = [
+        lambda: split.take(np.arange(15, 25)),
+        lambda: split.between(15, 25),
+        lambda: split.between(15, 20),
+    ]
+    for read in reads:
         with pytest.raises(InputError, match=r"a bag of a feature is not within its [\d,]+ ids"):
             read()
 
