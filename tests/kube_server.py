@@ -36,6 +36,8 @@ APIS = {
     "bus.volcano.sh/v1alpha1": [("commands", "Command")],
 }
 
+REVIEWS = "authorization.k8s.io/v1/selfsubjectaccessreviews"
+
 
 class Refusal(Exception):
     """What the server answers instead."""
@@ -173,6 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
         known = version in APIS and (cluster.volcano or not group.endswith("volcano.sh"))
         if not rest:
             return self._send(200, _discovery(parts, known, cluster))
+        if parts == ["apis", *REVIEWS.split("/")] and body is not None:
+            return self._send(201, _review(cluster.rights[token], body))
         if not known or rest[0] != "namespaces" or len(rest) < 3:
             # A path that no API serves gets no Status object.
             return self._send_text(404, b"404 page not found\n")
@@ -261,6 +265,14 @@ def _discovery(parts: list[str], known: bool, cluster: Cluster) -> Object:
     verbs = ["create", "delete", "get", "list", "patch"]
     resources = [{"name": name, "kind": kind, "namespaced": True, "verbs": verbs} for name, kind in APIS[version]]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
+
+
+def _review(allowed: set[str] | None, body: Object) -> Object:
+    """Whether the asker may, as a SelfSubjectAccessReview."""
+    asked = body["spec"]["resourceAttributes"]
+    resource = f"{asked['resource']}/{asked['subresource']}" if asked["subresource"] else asked["resource"]
+    right = f"{asked['verb']} {resource}" + (f".{asked['group']}" if asked["group"] else "")
+    return {**body, "status": {"allowed": allowed is None or right in allowed, "reason": ""}}
 
 
 def _verb(method: str, more: list[str]) -> str:

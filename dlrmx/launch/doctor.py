@@ -60,7 +60,7 @@ def examine(profile: Profile, *, worker: tuple[str, ...] = SELF_TEST) -> list[Fi
         *versions(_installed),
         *operators(env, worker),
         *network(env, nodes=profile.nodes),
-        root_check(Path(profile.root)),
+        root_check(Path(profile.root), shared=profile.nodes > 1),
     ]
 
 
@@ -178,8 +178,11 @@ def name_finding(host: str, address: str, interface: str | None, *, nodes: int) 
     return Finding("host name", "note" if nodes > 1 else "ok", said, hint if nodes > 1 else "")
 
 
-def root_check(root: Path) -> Finding:
-    """Whether runs can be written there: make, write, fsync, rename, read back, delete."""
+def root_check(root: Path, *, shared: bool = False) -> Finding:
+    """Whether runs can be written there: make, write, fsync, rename, read back, delete.
+
+    shared: other nodes do the same there now, so a root that was made for it stays.
+    """
     what, folder = f"root {root}", root / f".doctor-{socket.gethostname()}-{os.getpid()}"
     there = root.exists()
     try:
@@ -189,7 +192,7 @@ def root_check(root: Path) -> Finding:
             free = shutil.disk_usage(folder).free
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            if not there:
+            if not there and not shared:
                 root.rmdir()
     except OSError as error:
         return Finding(what, "failed", f"cannot be written: {error}", "root in the cluster profile; space, permissions")
