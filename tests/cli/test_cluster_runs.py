@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from dlrmx.launch.manifest import RUN
 from dlrmx.runs.claim import hold
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.run_file import update_run
+from kube_server import VOLCANO_JOBS, Cluster, serving, write_kubeconfig
 from scripted import Dlrmx, MakeRun
 
 PROGRAM = [sys.executable, "-c", "from dlrmx_cli.main import main; main()"]
@@ -187,3 +189,23 @@ def test_a_scheduler_that_is_away_for_a_while_ends_nothing(slurm: Slurm, make_ru
     assert process.returncode == 0, stderr
     assert "does not answer" in stderr
     assert stdout.startswith("waits: done")
+
+
+def test_a_kubernetes_cluster_is_asked_for_jobs_that_carry_their_runs_names(
+    dlrmx: Dlrmx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster()
+    labels = {"app.kubernetes.io/managed-by": "dlrmx"}
+    for name, phase in (("one", "Running"), ("two", "Failed")):
+        metadata = {"name": name, "namespace": "ads", "labels": labels, "annotations": {RUN: f"{name}.RUN_1"}}
+        cluster.put(VOLCANO_JOBS, {"metadata": metadata, "status": {"state": {"phase": phase}}})
+    (tmp_path / "clusters").mkdir()
+    profile = "scheduler: kubernetes\nimage: x\nroot: /runs\nvolumes: {runs: {claim: runs, mount: /runs}}\n"
+    (tmp_path / "clusters" / "pods.yaml").write_text(profile)
+    with serving(cluster) as url:
+        write_kubeconfig(tmp_path / "kubeconfig", url)
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        live = dlrmx("runs", "--cluster", "pods", "--json")
+        all_ = dlrmx("runs", "--cluster", "pods", "--all", "--json")
+    assert [run["name"] for run in json.loads(live.stdout)["runs"]] == ["one.RUN_1"]
+    assert {run["name"] for run in json.loads(all_.stdout)["runs"]} == {"one.RUN_1", "two.RUN_1"}

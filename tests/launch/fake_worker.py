@@ -86,6 +86,14 @@ def lose_peer(step: int | None) -> None:
     sys.exit(1)
 
 
+def time_out(step: int | None) -> None:
+    """As gloo ends a wait for a rank that does not come."""
+    time.sleep(0.5)
+    waited = "[gloo/transport/tcp/unbound_buffer.cc:129] Timed out waiting 3000ms for recv operation to complete"
+    append_event(ATTEMPT, "failed", rank=RANK, step=step, cause="RuntimeError", message=waited, primary=False)
+    sys.exit(1)
+
+
 def fill_disk(step: int | None) -> None:
     """Leave no byte on the disk of the run, not even in the last blocks of the files that grow."""
     for name in ("ballast", ATTEMPT.records, ATTEMPT.events, ATTEMPT.log):
@@ -109,6 +117,7 @@ FAULTS = {
     "tell": tell,
     "bad_input": bad_input,
     "lose_peer": lose_peer,
+    "time_out": time_out,
 }
 
 

@@ -118,6 +118,20 @@ def test_a_crash_before_the_first_word_is_told_by_rank_and_error(tmp_path: Path)
     assert "1 attempt ended without a new checkpoint" in state.reason
 
 
+def test_of_a_rank_that_hangs_until_the_others_wait_is_over_nobody_says_that_it_was_killed(tmp_path: Path) -> None:
+    faults = [{"rank": 1, "step": 4, "how": "hang"}, {"rank": 0, "step": 4, "how": "time_out"}]
+    job = make_job(tmp_path, {"steps": 8, "faults": faults}, settings=["retry.attempts_without_progress=1"])
+    code, _ = job.execute()
+    state = run_state(job.run)
+    assert (code, state.state) == (1, "failed")
+    assert state.first_cause
+    assert (state.first_cause.rank, state.first_cause.cause) == (1, "hung")
+    diagnosis = diagnose(job.run, state.reason, "it")
+    assert diagnosis
+    assert diagnosis.kind == "collective timeout"
+    assert "the others waited for rank 1 on " in diagnosis.about
+
+
 def test_a_disk_that_fills_to_the_last_byte_is_named_as_the_cause(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

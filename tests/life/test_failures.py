@@ -32,6 +32,8 @@ def test_a_rank_that_dies_while_another_hangs_ends_the_attempt_within_ten_second
     host = ended["host"]
     assert first.startswith(f"dying failed: rank 1 on {host} at step ")
     assert first.endswith(f": pid {pids[1]} on {host} was killed by SIGKILL: out of memory?")
+    status = house.stdout(house.execute("status", "dying"))
+    assert "\ndiagnosis    killed: nobody said why: most often the system ran out of memory." in status
 
 
 def table(house: House, huge_at: int) -> None:
@@ -72,4 +74,10 @@ def test_a_nan_that_comes_again_stops_the_run_after_two_attempts(house: House) -
         in lines[0]
     )
     assert any("two attempts in a row ended at step 50 for one cause (NonFinite)" in line for line in lines)
+    status = house.stdout(house.execute("status", "overflow")).splitlines()
+    assert status[1].startswith("first cause  attempt 2, rank 0 on ")
+    assert any(line.startswith("diagnosis    NaN or infinity: ") for line in status)
+    assert any(line.startswith("earlier      attempt 1, rank 0 on ") for line in status)
+    assert f"checkpoint   {run.checkpoint(50)}" in status
+    assert any(line.startswith("  dlrmx data show ") for line in status)
     assert house.empty()
