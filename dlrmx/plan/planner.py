@@ -19,11 +19,12 @@ from dlrmx.plan.validate import plan_problems
 from dlrmx.recipe.schema import Recipe
 
 METHODS = (improved(differencing), improved(greedy))
+THOROUGH = (*METHODS, improved(largest_bytes_first))  # where there is time
 PLAIN = (greedy, largest_bytes_first)
 ROUNDED = 16  # bytes: each part of a prediction is rounded up
 FINALISTS = 3  # of the arrangements, by load: their steps are predicted
 FEW = 256  # tables: only where there are few do they have to lie partly in each tier
-MANY = 100_000  # tables x ranks: one finalist will do, they differ little then
+MANY = 50_000  # tables x ranks: fewer trials will do, they differ little then
 CLOSE = 1.003  # of a bound: no need to look for less
 
 
@@ -46,8 +47,7 @@ def search(ask: Ask) -> Plan | Overflow:
     """The plan whose step is predicted to be the shortest, or what does not fit in any."""
     for options in _ever_more_tiers(ask):
         if arranged := _arrangements(options):
-            many = len(ask.recipe.tables) * ask.topology.world > MANY
-            plans = [plan_of(evened(one)) for one in arranged[: 1 if many else FINALISTS]]
+            plans = [plan_of(evened(one)) for one in arranged[: 1 if _is_large(ask) else FINALISTS]]
             predictions = [predict(plan, ask.recipe, ask.topology, ask.facts, style=ask.style) for plan in plans]
             best = min(range(len(plans)), key=lambda index: predictions[index].step_s)
             _check(plans[best], predictions[best], ask)
@@ -84,11 +84,15 @@ def _arrangements(options: Options) -> list[Arranged]:
     for bound_s, form in choices(options):
         if found and min(one.load_s for one in found) <= bound_s * CLOSE:
             break
-        for method in METHODS:
+        for method in METHODS if _is_large(options.ask) else THOROUGH:
             arranged = arrange(options, form, method)
             if isinstance(arranged, Arranged):
                 found.append(refined(arranged, method))
     return sorted(found, key=lambda one: one.load_s)
+
+
+def _is_large(ask: Ask) -> bool:
+    return len(ask.recipe.tables) * ask.topology.world > MANY
 
 
 def _check(plan: Plan, prediction: Prediction, ask: Ask) -> None:
