@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from dlrmx.data.hashing import hash_texts, key_of_text, mix64, mix_key
 from hash_reference import GOLDEN, MASK, key, mix, text_hash
@@ -30,6 +30,7 @@ def test_the_hash_of_a_text_never_changes(text: str, expected: int) -> None:
     assert hash_texts(pa.array([text])).tolist() == [expected]
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.text(max_size=40)), max_size=20), st.integers(0, 3))
 def test_texts_hash_as_described(texts: list[str | None], skip: int) -> None:
     array = pa.array(texts, pa.string())[skip:]

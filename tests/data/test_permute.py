@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from dlrmx.data.permute import permute, permute_ids, restore_ids
 from hash_reference import MASK, image
@@ -19,6 +19,7 @@ def test_every_value_is_met_once_as_described(size: int, key: int) -> None:
     assert permute(images, size, key, inverse=True).tolist() == values.tolist()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2**40 - 1), st.integers(0, MASK), st.data())
 def test_any_size_and_its_inverse(size: int, key: int, data: st.DataObject) -> None:
     value = data.draw(st.integers(0, size - 1))

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from dlrmx.data import vocabulary
@@ -29,6 +29,7 @@ def test_ids_by_hash_never_change() -> None:
     assert ids.tolist() == [720968, 287302]
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2**40 - 1), st.lists(st.text(max_size=20), min_size=1, max_size=20))
 def test_every_id_is_a_row_of_the_table_and_none_by_hash_is_the_missing_one(rows: int, texts: list[str]) -> None:
     ids, *_ = HashLookup(rows).ids(pa.array(texts))
