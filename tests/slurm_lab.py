@@ -56,11 +56,22 @@ class Lab:
         """The job's state as squeue has it, "" once it is forgotten."""
         return self.slurm("squeue", "-h", "-t", "all", "-o", "%T", "-j", job, check=False)
 
-    def restart(self, job: str) -> None:
-        """Have a requeued job begin again now, and not after the two minutes that Slurm holds it back."""
-        self.await_state(job, "PENDING")
-        # Again and again: where its old start is still being cleared away, Slurm sets the time anew.
-        _seldom(lambda: self._set(job, "StartTime=now") and self.in_queue(job) != "PENDING")
+    def await_requeue(self, job: str, start: int = 1) -> None:
+        """Return when Slurm counts so many starts after the first, whether the newest has begun or not."""
+        _seldom(lambda: int(self._shown(job, "Restarts")) >= start)
+
+    def restart(self, job: str, start: int = 1) -> None:
+        """Return when that start has begun: at once, where Slurm would hold it back for two minutes."""
+        self.await_requeue(job, start)
+        # Again and again: where the old start is still being cleared away, Slurm sets the time anew.
+        _seldom(lambda: self._shown(job, "JobState") == "RUNNING" or self._hasten(job))
+
+    def _hasten(self, job: str) -> bool:
+        self._set(job, "StartTime=now")
+        return False
+
+    def _shown(self, job: str, field: str) -> str:
+        return self.slurm("scontrol", "show", "job", "-o", job).partition(f" {field}=")[2].split()[0]
 
     def await_state(self, job: str, state: str) -> None:
         """Return when squeue says so."""

@@ -53,6 +53,7 @@ def test_its_own_node_is_let_in(gathering: Crew, place: Place) -> None:
 
 
 def test_another_job_is_sent_on(gathering: Crew, place: Place) -> None:
+    wait_until(lambda: _answers(place))
     with pytest.raises(ClusterError, match="did not find node 0 at localhost.*: this is another job"):
         join(other(place), "another", stop_asked=never, seconds=0)
     assert not gathering.complete
