@@ -38,6 +38,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         os.environ.pop("SLURM_CONF", None)
         subprocess.run([tools / "slurm-down"], env=env, capture_output=True, check=False, timeout=60)
         shutil.rmtree(folder, ignore_errors=True)
+        Path(f"{folder}.lock").unlink(missing_ok=True)
 
 
 @pytest.fixture(autouse=True)
