@@ -70,10 +70,19 @@ class Nodes:
 
     def evict(self, name: str) -> None:
         """Stop a pod as a drained machine or a preemption does: SIGTERM, then SIGKILL when its grace is over."""
-        pod = next(pod for job in self._jobs.values() for pod in job.pods if pod.name == name and pod.process)
+        pod = self._pod(name)
         pod.evicted = True
         assert pod.process
         pod.process.send_signal(signal.SIGTERM)
+
+    def kill(self, name: str) -> None:
+        """Kill a pod's first process, as a machine out of memory does: the others of the pod go with it."""
+        process = self._pod(name).process
+        assert process
+        process.kill()
+
+    def _pod(self, name: str) -> Pod:
+        return next(pod for job in self._jobs.values() for pod in job.pods if pod.name == name and pod.process)
 
     def close(self) -> None:
         for job in self._jobs.values():

@@ -10,10 +10,16 @@ import pytest
 from torchx.runner import Runner
 
 from dlrmx.launch.app import app_def
+from dlrmx.launch.inputs import parse_recipe
 from dlrmx.launch.kubernetes import KubernetesScheduler, kubernetes_scheduler
+from dlrmx.launch.mirror import refresh
 from dlrmx.launch.place import free_port
 from dlrmx.launch.remote import RemoteJob
+from dlrmx.launch.submit import cancel, submit
+from dlrmx.recipe.fingerprint import fingerprint
 from dlrmx.recipe.profiles import KubernetesProfile
+from dlrmx.runs.claim import create_run
+from dlrmx.runs.registry import seen_root
 from dlrmx.runs.state import run_state
 from fake_job import FakeJob, make_job, wait_for
 from kube_lab import volcano_schema
@@ -103,6 +109,34 @@ def test_an_evicted_pod_saves_and_the_job_goes_on(lab: Lab, kind: str) -> None:
     wait_for(lambda: run_state(job.run).state == "created")
     assert RemoteJob(job.run, app, KubernetesScheduler("another shell")).poll() == 75
     assert run_state(job.run).state == "stopped"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_pod_starts_the_job_again(lab: Lab, kind: str) -> None:
+    job = lab.job(kind, {**LONG, "save_every": 10})
+    app = lab.submit(job)
+    wait_for(lambda: job.events(1, "saved"))
+    lab.nodes.kill(lab.pods()[0])  # the one that leads
+    wait_for(lambda: job.events(2, "begin"), seconds=150)
+    assert lab.state(app) in ("RUNNING", "PENDING")
+    assert not job.events(1, "stopped")
+    KubernetesScheduler("another shell").cancel(app)
+    wait_for(lambda: lab.state(app) == "CANCELLED")
+
+
+def test_a_run_out_of_sight_is_stopped_and_heard_out(lab: Lab) -> None:
+    job = lab.job("volcano", LONG)
+    fixed = fingerprint(parse_recipe(job.spec.recipe))
+    copy = create_run(seen_root(job.profile), "tiny", job.spec.run, fixed)
+    assert copy != job.run
+    submit(job.spec, job.profile, attached=False)
+    wait_for(lambda: job.events(1, "begin"))
+    refresh(copy)
+    assert run_state(copy).state == "running"
+    assert cancel(copy) == "stops"
+    state = run_state(copy)
+    assert (state.state, state.is_copy) == ("stopped", True)
+    assert state.checkpoint == job.events(1, "stopped")[0]["step"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
