@@ -16,7 +16,7 @@ from dlrmx.plan.workload import Bools, Floats, Ints
 
 SQUARINGS = 4  # p = 2**4: near enough to the maximum
 CHANGES_PER_RANK = 3  # at the most
-LIMIT = 1.01  # of the mean of all seconds, or of the highest there was: no rank's sum goes above
+LIMIT = 1.006  # of the mean of all seconds, or of the highest there was: no rank's sum goes above
 TALLEST = 8  # things of the worst rank are tried
 EPSILON = 1e-6  # of its height: no gain
 STUCK = 8  # so many of the worst ranks in a row that nothing helps end the search
