@@ -126,12 +126,10 @@ def watch_run(run: "RunPaths") -> None:
 
     Of a cluster's run its scheduler is asked, too: one that nobody drives any more is not waited for.
     """
-    from dlrmx.launch.submit import attach
     from dlrmx.runs.state import run_state
 
     first = max((attempt.number for attempt in run.attempts()), default=1)
-    # One that is lost to its files may wait for another start of its job.
-    job = None if run_state(run).state in ("done", "stopped", "failed") else attach(run)
+    job = live_job(run)
     with open_view() as view:
         view.note(f"run {run.name} in {run.dir}")
         if job is not None:
@@ -147,13 +145,24 @@ def watch_run(run: "RunPaths") -> None:
 
 def over_of(run: "RunPaths") -> Callable[[], bool]:
     """Asks whether a run has ended; of a cluster's run also its scheduler, as nobody may be left to write it down."""
-    from dlrmx.launch.submit import attach
     from dlrmx.runs.state import run_state
 
-    job = None if run_state(run).state in ("done", "stopped", "failed") else attach(run)
+    job = live_job(run)
     if job is None:
         return lambda: run_state(run).ended
     return lambda: job.poll() is not None
+
+
+def live_job(run: "RunPaths") -> "RemoteJob | None":
+    """The cluster's job that may still go on with a run: also with one that it has saved, or that was lost."""
+    from dlrmx.launch.submit import attach
+    from dlrmx.runs.state import run_state
+
+    state = run_state(run).state
+    job = None if state in ("done", "failed") else attach(run)
+    if job is None or state != "stopped":
+        return job
+    return job if job.poll() is None and job.known else None
 
 
 def exit_code_of(state: "RunState") -> int:

@@ -1,5 +1,6 @@
 """The verbs on runs: runs, status, watch, logs, report, cancel. All of them read the run's files only."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,16 +78,15 @@ def status(run: options.Run = None, json: options.Json = False) -> None:
 def _scheduler_says(run: "RunPaths") -> str:
     """Of a run that does not live as far as its files tell, though its job may: why it waits, how it ended."""
     from dlrmx.errors import ClusterError
-    from dlrmx.launch.remote import job_of
     from dlrmx.runs.run_file import read_run
     from dlrmx.runs.state import run_state
 
-    if job_of(run) is None or run_state(run).state not in ("created", "lost"):
+    if not isinstance(read_run(run).get("job"), dict) or run_state(run).state not in ("created", "lost", "stopped"):
         return ""
-    from dlrmx.launch.submit import attach
+    from .attached import live_job
 
     try:
-        job = attach(run)
+        job = live_job(run)
         if job is None or job.poll() is not None and read_run(run)["state"] != "running":
             return ""  # it has ended, and run.json says how
         return f"{job.app}: {job.words}" if job.words else f"job {job.app}"
@@ -163,12 +163,35 @@ def cancel(run: options.Run = None) -> None:
 
 def find(run: str | None) -> "RunPaths":
     """The run that the words mean. A run of that very name in this folder's root wins over those elsewhere."""
+    from dlrmx.errors import UnknownRun
     from dlrmx.runs.layout import RunPaths
     from dlrmx.runs.registry import find_run
 
     root = _local_root()
     here = RunPaths(root / run) if run is not None else None
-    return _up_to_date(here if here is not None and here.run.is_file() else find_run(run, root))
+    if here is not None and here.run.is_file():
+        return _up_to_date(here)
+    try:
+        return _up_to_date(find_run(run, root))
+    except UnknownRun:
+        if run is None or (found := _in_a_cluster(run)) is None:
+            raise
+        return _up_to_date(found)
+
+
+def _in_a_cluster(name: str) -> "RunPaths | None":
+    """A run of that very name in the root of one of the profiles that are found here: another machine submitted it."""
+    from dlrmx.errors import InputError
+    from dlrmx.recipe.clusters import find_profile, profile_files
+    from dlrmx.runs.layout import RunPaths
+    from dlrmx.runs.registry import seen_root
+
+    for profile in profile_files():
+        with suppress(InputError, OSError):
+            run = RunPaths(seen_root(find_profile(profile)) / name)
+            if run.run.is_file():
+                return run
+    return None
 
 
 def _up_to_date(run: "RunPaths") -> "RunPaths":

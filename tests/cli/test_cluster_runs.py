@@ -141,6 +141,44 @@ def test_watch_does_not_wait_for_a_job_that_is_gone(slurm: Slurm, dlrmx: Dlrmx, 
     assert "diagnosis    node failure" in done.stdout
 
 
+def test_a_run_that_has_saved_and_will_be_started_again_is_watched_on(
+    slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = submitted(make_run, "stopped", "12", "preempted", exit_code=75)
+    slurm.say("squeue", "12|PENDING|BeginTime|N/A|\n")
+    assert "job          12: PENDING: Slurm holds a job back" in dlrmx("status", "preempted").stdout
+    process = watching(run, tmp_path, slurm)
+    slurm.say("sacct", "12|COMPLETED|0:0|n2\n")
+    (slurm.folder / "squeue.out").unlink()
+    update_run(run, state="done", exit_code=0)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("queue", ["12|COMPLETED|None|N/A|\n", None])
+def test_one_that_stays_stopped_is_not_waited_for(
+    slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun, queue: str | None
+) -> None:
+    submitted(make_run, "stopped", "12", "saved", exit_code=75)
+    if queue is not None:
+        slurm.say("squeue", queue)
+    assert dlrmx("watch", "saved").exit_code == 75
+
+
+def test_a_run_that_another_machine_submitted_is_found_by_its_name(
+    slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run("done", name="theirs")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "dlrmx").mkdir(parents=True)
+    (tmp_path / "clusters").rename(tmp_path / "config" / "dlrmx" / "clusters")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert dlrmx("status", "theirs").stdout.startswith("theirs: done")
+    assert dlrmx("status", "their").exit_code == 4
+
+
 def test_logs_do_not_wait_for_a_job_that_is_gone(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
     run = submitted(make_run, "created", "12", "dead")
     run.attempt(1).node_log(0).write_text("last words\n")
