@@ -67,5 +67,5 @@ def test_it_is_hybrid_and_has_enough_tables() -> None:
     recipe = load_recipe(find_recipe("quickstart")).recipe
     assert len(recipe.tables) >= 8
     assert sum(pooling.max > 1 for pooling in recipe.data.pooling.values()) >= 1  # type: ignore[union-attr]
-    asked = {kind for table in recipe.sharding.tables.values() for kind in table.types}
+    asked = {kind for table in recipe.sharding.tables.values() for kind in table.types or ()}
     assert asked >= {"row_wise", "table_wise"}

@@ -51,7 +51,8 @@ class Side:
             process.stdin.flush()
         answers = [self._answer(process) for process in self.processes]
         self.losses += [sum(losses) for losses in zip(*(answer["losses"] for answer in answers), strict=True)]
-        return statistics.median(map(max, zip(*(answer["seconds"] for answer in answers), strict=True)))
+        slowest: list[float] = [max(times) for times in zip(*(answer["seconds"] for answer in answers), strict=True)]
+        return statistics.median(slowest)
 
     def _answer(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         assert process.stdout is not None
@@ -154,17 +155,18 @@ def compare(workload: str, rounds: int) -> dict[str, Any]:
     with side("floor", sys.executable, "floor_side.py", workload) as floor, ours(workload, {}) as mine:
         floor.run(2), mine.run(2)
         to_floor = ratios(floor, mine, rounds)
+    by_torchrec, by_floor = spread(against), spread(to_floor)
     result = {
         "workload": workload,
         "torchrec_type": kind,
         "torchrec_seconds_by_type": by_type,
-        "torchrec_by_dlrmx": spread(against),
-        "floor_by_dlrmx": spread(to_floor),
+        "torchrec_by_dlrmx": by_torchrec,
+        "floor_by_dlrmx": by_floor,
         "largest_relative_loss_difference": apart,
     }
     print(
-        f"{workload:18} TorchRec ({kind}) / dlrmx {shown(result['torchrec_by_dlrmx'])}   "
-        f"floor / dlrmx {shown(result['floor_by_dlrmx'])}   losses apart {apart:.1e}",
+        f"{workload:18} TorchRec ({kind}) / dlrmx {shown(by_torchrec)}   "
+        f"floor / dlrmx {shown(by_floor)}   losses apart {apart:.1e}",
         flush=True,
     )
     return result

@@ -13,6 +13,8 @@ from workloads import WORKLOADS
 
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.planner import make_plan
+from dlrmx.plan.topology import topology_of
+from dlrmx.recipe.profiles import LocalProfile
 from dlrmx.train.build import build_parts
 from dlrmx.train.step import Slice, train_step
 
@@ -23,7 +25,7 @@ def main(name: str, rank: int, world: int, store: str, exchange: str) -> None:
     start(rank, world, store)
     load = WORKLOADS[name]
     recipe = load.recipe(world, json.loads(exchange))
-    plan = make_plan(recipe, world=world, memory_bytes=12 << 30)
+    plan = make_plan(recipe, topology_of(LocalProfile(workers_per_node=world)))
     device = torch.device("cpu")
     parts = build_parts(recipe, plan, wire=Wire(), dense_dim=len(recipe.dense), device=device)
     parts.embeddings.initialise(SEED)

@@ -68,7 +68,8 @@ ONLY_LOADED = ("bands", "grid_by_node")
 
 def loaded_elsewhere(root: Path, data: Path, checkpoints: dict[Any, Path]) -> dict[Any, tuple[Path, ...]]:
     """Per setting and plan: the checkpoint saved again as soon as it was loaded, and ten steps on."""
-    wire, found = Wire(RANKS_PER_NODE), {}
+    wire = Wire(RANKS_PER_NODE)
+    found: dict[Any, tuple[Path, ...]] = {}
     for (sparse, dense), checkpoint in checkpoints.items():
         for kind in ONLY_LOADED:
             again = make_recipe(10, sparse=sparse, dense=dense)
