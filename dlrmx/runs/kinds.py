@@ -190,6 +190,18 @@ KINDS: tuple[Kind, ...] = (
         (_AGAIN,),
     ),
     Kind(
+        "network set-up",
+        re.compile(r"Unable to (find address|find interface|resolve hostname)|no socket interface found"),
+        _said("a worker has no address by which the others could reach it"),
+        (_DOCTOR, "dlrmx clusters show CLUSTER    (env: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"),
+    ),
+    Kind(
+        "crash",
+        re.compile(r"\bSIG(SEGV|ABRT|BUS|FPE|ILL)\b|\bcode 13[4569]\b"),
+        _said("a worker crashed in native code (SIGBUS: a full /dev/shm, or a mapped file that was cut short)"),
+        (_LOGS, _DOCTOR, _AGAIN),
+    ),
+    Kind(
         "connection lost",
         re.compile(r"Connection (closed|reset) by peer|Broken pipe|pair closure|NCCL|unhandled system error|\bgloo\b"),
         _said("a rank went away, and nobody saw which one"),

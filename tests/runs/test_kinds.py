@@ -44,6 +44,10 @@ NCCL_WAITED = (
     "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLTOALL_BASE, NumelIn=64, "
     "NumelOut=64, Timeout(ms)=1800000) ran for 1800046 milliseconds before timing out."
 )
+NO_ADDRESS = (
+    "[enforce fail at /__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to "
+    "find address for: nope0"
+)
 UNDEFINED = "/venv/fbgemm_gpu/fbgemm_gpu_py.so: undefined symbol: _ZN3c104impl3cow11cow_deleterEPv"
 
 # What was said of the failure of rank 1 at step 7 (cause, message), and the kind.
@@ -63,6 +67,8 @@ TOLD_BY_A_RANK = [
     ("killed", "did not save within the grace of 60 s after the stop request", "stopped before it had saved"),
     ("killed", "killed on request, without saving", "killed on request"),
     ("RuntimeError", GLOO_CLOSED, "connection lost"),
+    ("RuntimeError", NO_ADDRESS, "network set-up"),
+    ("SIGSEGV", "pid 9 on n0 was killed by SIGSEGV", "crash"),
     ("AcceleratorError", "CUDA error: an illegal memory access was encountered", "GPU fault"),
     ("OSError", UNDEFINED, "installation"),
     ("ModuleNotFoundError: No module named 'fbgemm_gpu'", "pid 9 ended with exit code 1", "installation"),
@@ -82,6 +88,7 @@ TOLD_BY_A_SCHEDULER = [
     ("job 12: CANCELLED", "killed on request"),
     ("job ctr-1: ctr-1-node-0 on node-b ran out of host memory (OOMKilled): raise memory_gib", "out of host memory"),
     ("job ctr-1: ctr-1-node-1 on node-b ended with exit code 137", "killed"),
+    ("job ctr-1: ctr-1-node-1 on node-b ended with exit code 139", "crash"),
     ("job ctr-1: ctr-1-node-0 on node-b: Evicted: The node was low on resource: memory.", "preempted"),
     ("image registry/ctr:1 cannot be pulled (ImagePullBackOff): is its name right?", "bad image"),
 ]
