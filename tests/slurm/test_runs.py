@@ -1,0 +1,39 @@
+"""The verbs on runs from a shell that has never heard of the run: the scheduler and the run's files know it."""
+
+import json
+from pathlib import Path
+
+from slurm_lab import Lab, begin, fake_job, lab_cli
+
+
+def test_a_job_is_found_followed_and_stopped_from_any_shell(lab: Lab, tmp_path: Path) -> None:
+    cli = lab_cli(lab, tmp_path)
+    another = {"XDG_STATE_HOME": str(tmp_path / "another")}
+    job = begin(lab, fake_job(lab, tmp_path, {"steps": 100_000, "step_s": 0.05, "save_every": 5}, nodes=2))
+    job.await_step(5)
+    (listed,) = json.loads(cli.execute("runs", "--cluster", "lab", "--json", env=another).stdout)["runs"]
+    assert (listed["name"], listed["state"]) == ("tiny-1", "running")
+    assert listed["job"] == {"run": "tiny-1", "app": job.id, "state": "running"}
+    assert cli.execute("status", "tiny-1", env=another).stdout.startswith("tiny-1: running")
+
+    watcher = cli.start("watch", "tiny-1", env=another)
+    cli.execute("cancel", "tiny-1", env=another)
+    out, err = watcher.communicate(timeout=120)
+    assert watcher.returncode == 75, out + err
+    assert out.startswith("tiny-1: stopped")
+    assert cli.execute("runs", "--cluster", "lab", env=another).stdout == ""
+    assert "tiny-1  stopped" in cli.execute("runs", "--cluster", "lab", "--all", env=another).stdout
+    assert "rank 0 of 2" in cli.execute("logs", "tiny-1", env=another).stdout
+
+
+def test_what_slurm_ended_in_the_queue_is_told(lab: Lab, tmp_path: Path) -> None:
+    cli = lab_cli(lab, tmp_path)
+    job = begin(lab, fake_job(lab, tmp_path, {}, "cluster.sbatch.begin=now+1hour"))
+    waits = cli.execute("status", "tiny-1").stdout
+    assert waits.startswith("tiny-1: created")
+    assert f"job          {job.id}: PENDING" in waits
+    lab.slurm("scancel", job.id)
+    job.wait()
+    done = cli.execute("status", "tiny-1").stdout
+    assert done.startswith("tiny-1: failed")
+    assert "diagnosis    killed on request" in done
