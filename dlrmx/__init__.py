@@ -188,6 +188,7 @@ train/: the worker.
     train/selftest.py         whether torch and fbgemm work here
     train/measure.py          measures what the planner counts on, with real workers
     train/loop.py             the training loop, top to bottom
+    train/stages.py           how long each stage of a step takes
     train/step.py             one training step, stage by stage
     train/ahead.py            reads the next batches in a thread while one is worked on
     train/stream.py           which rows make up the global batch at a position

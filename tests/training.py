@@ -29,7 +29,15 @@ ROWS, BATCH = 4_000, 257  # 14 batches an epoch: 20 steps reach into the second
 WARM = {"kind": "warmup_hold_decay", "warmup": 5, "hold": 5, "decay": 20}
 
 
-def make_recipe(steps: int, *, sparse: str = "rowwise_adagrad", dense: str = "adamw", **train: Any) -> Recipe:
+def make_recipe(
+    steps: int,
+    *,
+    sparse: str = "rowwise_adagrad",
+    dense: str = "adamw",
+    exchange: dict[str, Any] | None = None,
+    checkpoint: dict[str, Any] | None = None,
+    **train: Any,
+) -> Recipe:
     """DCNv2 over odd tables, with everything on that a resume could forget."""
     return Recipe.model_validate(
         {
@@ -56,6 +64,8 @@ def make_recipe(steps: int, *, sparse: str = "rowwise_adagrad", dense: str = "ad
             },
             "train": {"batch": BATCH, "stop": {"steps": steps}, "evaluate": {"every": {"steps": 7}}, **train},
             "log": {"every": {"steps": 3}},
+            "exchange": exchange or {},
+            "checkpoint": checkpoint or {},
         }
     )
 

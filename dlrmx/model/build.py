@@ -15,13 +15,16 @@ from dlrmx.model.dcnv2 import CrossLayer, Dcnv2Model
 from dlrmx.model.dlrm import DlrmModel
 from dlrmx.recipe.schema import Dcnv2, Dlrm
 
+Model = DlrmModel | Dcnv2Model
 
-def build_model(model: Dlrm | Dcnv2, *, dense_dim: int, dims: Sequence[int], seed: int) -> nn.Module:
+
+def build_model(model: Dlrm | Dcnv2, *, dense_dim: int, dims: Sequence[int], seed: int) -> Model:
     """The dense part of the model: forward(dense (B, dense_dim), pooled F x (B, dims[f])) -> logits (B,).
 
+    It is `above` over the output of `bottom`, which is None where there are no dense columns.
     Every rank that passes the same arguments gets the same bits. `dense_dim` 0 leaves the bottom MLP out.
     """
-    built: nn.Module
+    built: Model
     if isinstance(model, Dlrm):
         built = DlrmModel(
             bottom=model.bottom, top=model.top, dot=model.interaction == "dot", dense_dim=dense_dim, dims=dims

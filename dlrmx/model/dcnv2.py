@@ -46,7 +46,11 @@ class Dcnv2Model(nn.Module):
 
     def forward(self, dense: Tensor, pooled: Sequence[Tensor]) -> Tensor:
         """dense (B, N), pooled F x (B, D_f) -> logits (B,)."""
-        vectors = list(pooled) if self.bottom is None else [self.bottom(dense), *pooled]
+        return self.above(None if self.bottom is None else self.bottom(dense), pooled)
+
+    def above(self, bottom: Tensor | None, pooled: Sequence[Tensor]) -> Tensor:
+        """What comes above the bottom MLP: its output, pooled F x (B, D_f) -> logits (B,)."""
+        vectors = list(pooled) if bottom is None else [bottom, *pooled]
         first = crossed = torch.cat(vectors, dim=1)
         for layer in self.cross:
             crossed = layer(first, crossed)

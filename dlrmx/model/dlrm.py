@@ -51,11 +51,15 @@ class DlrmModel(nn.Module):
 
     def forward(self, dense: Tensor, pooled: Sequence[Tensor]) -> Tensor:
         """dense (B, N), pooled F x (B, D_f) -> logits (B,)."""
-        vectors = list(pooled) if self.bottom is None else [self.bottom(dense), *pooled]
+        return self.above(None if self.bottom is None else self.bottom(dense), pooled)
+
+    def above(self, first: Tensor | None, pooled: Sequence[Tensor]) -> Tensor:
+        """What comes above the bottom MLP: its output (B, D), pooled F x (B, D_f) -> logits (B,)."""
+        vectors = list(pooled) if first is None else [first, *pooled]
         if self.interaction is None:
             interacted = torch.cat(vectors, dim=1)
         else:
             products = self.interaction(torch.stack(vectors, dim=1))
-            interacted = products if self.bottom is None else torch.cat([vectors[0], products], dim=1)
+            interacted = products if first is None else torch.cat([vectors[0], products], dim=1)
         logits: Tensor = self.top(interacted)
         return logits.squeeze(1)

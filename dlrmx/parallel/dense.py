@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from dlrmx.parallel.codec import Codec, Fp32
-from dlrmx.parallel.coded_sum import start_coded_sum
+from dlrmx.parallel.coded_sum import PendingCodedSum, start_coded_sum
 from dlrmx.parallel.sparse_sum import SparseSum
-from dlrmx.parallel.wire import Wire
+from dlrmx.parallel.wire import Pending, Wire
 from dlrmx.recipe.schema import DenseOptimizer
 
 
@@ -53,20 +53,20 @@ class DensePart:
         """Forget the last step's gradients."""
         self.buffer.zero_()
 
-    def sum(self, wire: Wire, *, step: int) -> None:
-        """Sum all gradients, replicated tables' included, over all ranks. Collective."""
-        if self.sparse is None:
-            self._sum(self.buffer, wire)
-            return
-        self.sparse.sum(self.gradient, step=step)
-        if len(self.extra):
-            self._sum(self.extra, wire)
+    def start_sum(self, wire: Wire, *, step: int) -> Pending | PendingCodedSum:
+        """Start summing all gradients, replicated tables' included, over all ranks. Collective.
 
-    def _sum(self, buffer: torch.Tensor, wire: Wire) -> None:
+        What is sent over a threshold alone is summed at once: it takes several messages, each of what came before.
+        """
+        if self.sparse is None:
+            return self._start(self.buffer, wire)
+        self.sparse.sum(self.gradient, step=step)
+        return self._start(self.extra, wire)
+
+    def _start(self, buffer: torch.Tensor, wire: Wire) -> Pending | PendingCodedSum:
         if isinstance(self._codec, Fp32):
-            wire.all_reduce("dense", buffer).wait()
-        else:
-            start_coded_sum(buffer, self._codec, wire).wait()
+            return wire.all_reduce("dense", buffer)
+        return start_coded_sum(buffer, self._codec, wire)
 
     def residuals(self) -> Iterator[tuple[str, torch.Tensor]]:
         """What this rank held back of each parameter's gradient, to save or to fill; nothing without a threshold."""

@@ -55,7 +55,7 @@ class SparseSum:
         entries = self.residual.add_(gradient)
         if step % self._settings.every == 0:
             self._refresh(entries)
-        mask = entries.abs() >= torch.repeat_interleave(self.tau, self._sizes)
+        mask = ~(entries.abs() < torch.repeat_interleave(self.tau, self._sizes))  # a NaN is sent, and so found
         self.sent = int(mask.sum())
         sending = self._rounded(torch.where(mask, entries, 0))
         entries.sub_(sending)

@@ -72,7 +72,8 @@ class SparseWay:
 
     def keep(self, tensors: Sequence[torch.Tensor], bags: torch.Tensor) -> torch.Tensor:
         """Which entries of the joined message are over their threshold, (n,) bool."""
-        over = [tensor.abs() >= self.tau[of].unsqueeze(1) for of, tensor in zip(self._of(bags), tensors, strict=True)]
+        of_bags = zip(self._of(bags), tensors, strict=True)
+        over = [~(tensor.abs() < self.tau[of].unsqueeze(1)) for of, tensor in of_bags]  # a NaN is sent, and so found
         return self._packing.join(over, bags, torch.bool)
 
     def start(

@@ -4,6 +4,7 @@ Each kind of exchange has a process group of its own and runs in one order on it
 and two kinds on one group would swap tensors of equal size without a word.
 """
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,24 +25,32 @@ TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True)
 class Pending:
-    """A collective under way; `wait` gives its result."""
+    """A collective under way; `wait` gives its result, and adds the time that it took to `waited`."""
 
     result: torch.Tensor
     work: dist.Work
+    kind: Kind
+    waited: Counter[Kind]
 
     def wait(self) -> torch.Tensor:
+        began = time.perf_counter()
         self.work.wait()
+        self.waited[self.kind] += time.perf_counter() - began  # type: ignore[assignment]  # a Counter of seconds
         return self.result
 
 
 class Wire:
-    """The process groups of all kinds of exchange, and the bytes that each has sent.
+    """The process groups of all kinds of exchange, the bytes that each has sent, and how long each was waited for.
 
     world and rank are of the ranks that it joins: all, or those of a node.
     """
 
-    def __init__(self, ranks_per_node: int = 1, *, inside: "Wire | None" = None) -> None:
-        """Join all ranks or, `inside` a wire of all, the ranks of this one's node, whose traffic that one counts."""
+    def __init__(self, ranks_per_node: int = 1, *, overlap: bool = True, inside: "Wire | None" = None) -> None:
+        """Join all ranks or, `inside` a wire of all, the ranks of this one's node, whose traffic that one counts.
+
+        Without `overlap` every collective is waited for where it starts.
+        """
+        self._overlap = overlap
         me, all_ranks = dist.get_rank(), range(dist.get_world_size())
         nodes = [rank // ranks_per_node for rank in all_ranks]
         members = [rank for rank in all_ranks if inside is None or nodes[rank] == nodes[me]]
@@ -54,10 +63,11 @@ class Wire:
             "own" if rank == me else "up" if nodes[rank] == nodes[me] else "out" for rank in members
         ]
         self._sent: Counter[tuple[Kind, Link]] = Counter() if inside is None else inside._sent
+        self._waited: Counter[Kind] = Counter() if inside is None else inside._waited
 
     def in_node(self) -> "Wire":
         """The ranks of this node among themselves. Collective in the node."""
-        return Wire(self.ranks_per_node, inside=self)
+        return Wire(self.ranks_per_node, overlap=self._overlap, inside=self)
 
     def group(self, kind: Kind) -> dist.ProcessGroup:
         """The group of one kind, for collectives that are not training traffic (metrics, checkpoints)."""
@@ -69,6 +79,21 @@ class Wire:
         self._sent.clear()
         return taken
 
+    def take_waited(self) -> dict[Kind, float]:
+        """Seconds that this rank has waited for its exchanges since the last call; starts counting anew.
+
+        On a GPU waiting is the device's, and next to none of it is seen here.
+        """
+        taken = {kind: float(self._waited[kind]) for kind in TRAINING}
+        self._waited.clear()
+        return taken
+
+    def _start(self, kind: Kind, result: torch.Tensor, work: dist.Work) -> Pending:
+        pending = Pending(result, work, kind, self._waited)
+        if not self._overlap:
+            pending.wait()
+        return pending
+
     def all_to_all(
         self, kind: Kind, send: torch.Tensor, send_counts: Sequence[int], recv_counts: Sequence[int]
     ) -> Pending:
@@ -79,7 +104,7 @@ class Wire:
         work = dist.all_to_all_single(
             received, send, list(recv_counts), list(send_counts), group=self._groups[kind], async_op=True
         )
-        return Pending(received, work)
+        return self._start(kind, received, work)
 
     def all_reduce(self, kind: Kind, buffer: torch.Tensor) -> Pending:
         """Start summing 1-D `buffer` over all ranks in place.
@@ -88,7 +113,7 @@ class Wire:
         """
         ring = 2 * (self.world - 1) * buffer.numel() * buffer.element_size() // self.world
         self._sent[kind, self._links[(self.rank + 1) % self.world]] += ring
-        return Pending(buffer, dist.all_reduce(buffer, group=self._groups[kind], async_op=True))
+        return self._start(kind, buffer, dist.all_reduce(buffer, group=self._groups[kind], async_op=True))
 
     def gather(self, columns: torch.Tensor) -> torch.Tensor | None:
         """Rank 0 gets the (n, C) rows of all ranks one after the other, n may differ by rank; the others get None."""

@@ -437,6 +437,12 @@ class Exchange(Settings):
     Formats: fp16 and bf16 halve what travels, int8 (with a scale for each vector) quarters it. Sums are added in fp32.
     """
 
+    overlap: bool = setting(
+        "what travels does so while something else is computed: the next batch's ids under this one's step, vectors "
+        "under the bottom MLP, gradients under the backward pass; the numbers stay the same to the bit",
+        True,
+        resume="free",
+    )
     forward: WireFormat = setting("format of the tables' vectors on the wire", "fp32")
     backward: WireFormat = setting("format of the vectors' gradients on the wire", "fp32")
     dense: WireFormat = setting("format of the dense gradients on the wire", "fp32")

@@ -11,6 +11,7 @@ from dlrmx.parallel.sparse_sum import SparseSum
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import Plan
 from dlrmx.recipe.schema import Recipe
+from dlrmx.train.stages import Stages
 from dlrmx.train.step import Parts
 
 
@@ -43,6 +44,7 @@ def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, devic
         dense=dense,
         embeddings=embeddings,
         codecs=codecs,
+        stages=Stages(),
         device=device,
         autocast=torch.bfloat16 if recipe.train.precision == "bf16" else None,
     )

@@ -17,7 +17,7 @@ from dlrmx.train.metrics import Metrics
 from dlrmx.train.saver import Saver
 from dlrmx.train.schedule import rate_factor
 from dlrmx.train.session import Evaluation, Session
-from dlrmx.train.step import Slice, train_step
+from dlrmx.train.step import Asked, Sent, Slice, ask, send, train_sent
 from dlrmx.train.steplog import StepLog
 from dlrmx.train.stream import Position, Stream, pinned
 
@@ -35,11 +35,13 @@ def _train(session: Session, stream: Stream, slices: Iterator[Slice], position: 
     on = recipe.train.evaluate.on
     session.tell("begin", step=position.step, epoch=position.epoch, row=position.row, total_steps=stream.total_steps)
     session.tell("phase", phase="train")
-    for rows in slices:
+    feed = Feed(session, slices, saver, position.step)
+    upcoming = feed.ask if recipe.exchange.overlap else _not_ahead
+    sent = feed.send()
+    while sent is not None:
         rate = rate_factor(recipe.optimizer.schedule, position.step)
         session.clock.step = position.step
-        order = _order(session, saver)
-        done = train_step(session.parts, rows, step=position.step, rate=rate, order=order)
+        done, following = train_sent(session.parts, sent, rate=rate, upcoming=upcoming)
         position = stream.after(position)
         last = position.step == stream.total_steps
 
@@ -60,7 +62,44 @@ def _train(session: Session, stream: Stream, slices: Iterator[Slice], position: 
         if stop and not last:
             session.tell("stopped", step=position.step)
             return "stopped"
+        sent = following or feed.send()
     return _finish(session, position)
+
+
+class Feed:
+    """Brings batches on their way, one after the other."""
+
+    def __init__(self, session: Session, slices: Iterator[Slice], saver: Saver, step: int) -> None:
+        self._session, self._slices, self._saver, self._step = session, slices, saver, step
+
+    def ask(self, order: Order = Order.GO_ON) -> Asked | None:
+        """Start telling of the next batch; `order` is what follows the step before it. None at the end. Collective."""
+        rows = None if order == Order.STOP else next(self._slices, None)
+        self._session.parts.stages.lap("read")
+        if rows is None:
+            return None
+        asked = ask(self._session.parts, rows, step=self._step, order=self._order(order))
+        self._step += 1
+        return asked
+
+    def send(self) -> Sent | None:
+        """Bring the next batch on its way with nothing else to do meanwhile. Collective."""
+        self._session.parts.stages.begin()
+        asked = self.ask()
+        sent = None if asked is None else send(self._session.parts, asked)
+        self._session.parts.stages.lap("route")
+        return sent
+
+    def _order(self, before: Order) -> Order:
+        """What rank 0 tells all ranks to do after this step; no save where one follows the step before."""
+        if self._session.leads and self._session.task.stop_asked():
+            return Order.STOP
+        due = self._session.leads and before != Order.SAVE and self._saver.minutes_due()
+        return Order.SAVE if due else Order.GO_ON
+
+
+def _not_ahead(order: Order) -> None:
+    """The next batch is asked for when this one is done."""
 
 
 def _finish(session: Session, position: Position) -> Outcome:
@@ -129,13 +168,6 @@ def _record(session: Session, asked: Evaluation, step: int, metrics: Metrics, *,
         optimum_ne=read_manifest(session.task.data).splits[asked.split].optimum_ne,
         **metrics.as_dict(),
     )
-
-
-def _order(session: Session, saver: Saver) -> Order:
-    """What rank 0 tells all ranks to do after this step."""
-    if session.leads and session.task.stop_asked():
-        return Order.STOP
-    return Order.SAVE if session.leads and saver.minutes_due() else Order.GO_ON
 
 
 def _evaluation_due(session: Session, step: int) -> bool:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -14,65 +14,88 @@ from dlrmx.runs.records import append_record
 from dlrmx.train.evaluate import score_metrics
 from dlrmx.train.schedule import rate_factor
 from dlrmx.train.session import Session
+from dlrmx.train.stages import Stage
 from dlrmx.train.step import Forward
 from dlrmx.train.stream import Position
 
 
 class StepLog:
-    """Collects logits and labels, and writes one record for all steps since the last. Nothing waits in between."""
+    """Collects what the steps did, and writes one record for all steps since the last. Nothing waits in between."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._scores: list[torch.Tensor] = []
-        self._sent: Counter[tuple[Kind, Link]] = Counter()
-        self._clamped: Counter[str] = Counter()
+        self._forget()
         self._began = time.monotonic()
         self._paused = 0.0
 
+    def _forget(self) -> None:
+        self._scores: list[torch.Tensor] = []
+        self._sent: Counter[tuple[Kind, Link]] = Counter()
+        self._clamped: Counter[str] = Counter()
+        self._stages: Counter[Stage] = Counter()  # seconds
+        self._waited: Counter[Kind] = Counter()  # seconds
+
     def add(self, done: Forward) -> None:
-        """Remember one step's predictions and traffic."""
-        self._sent.update(self._session.parts.wire.take_traffic())
-        self._clamped.update(self._session.parts.codecs.take_clamped())
+        """Remember one step's predictions, traffic and times."""
+        parts = self._session.parts
+        self._sent.update(parts.wire.take_traffic())
+        self._clamped.update(parts.codecs.take_clamped())
+        self._stages.update(parts.stages.take())
+        self._waited.update(parts.wire.take_waited())
         self._scores.append(torch.stack([done.logits.detach(), done.labels], dim=1))
 
     def skip(self, seconds: float) -> None:
         """Leave time that was not training (evaluation, saving) and its traffic out of the next record."""
+        parts = self._session.parts
         self._paused += seconds
-        self._session.parts.wire.take_traffic()
-        self._session.parts.codecs.take_clamped()
+        for forgotten in (
+            parts.wire.take_traffic,
+            parts.wire.take_waited,
+            parts.codecs.take_clamped,
+            parts.stages.take,
+        ):
+            forgotten()
+        parts.stages.begin()
 
     def write(self, position: Position) -> None:
         """Write the record of the steps up to `position`. Collective."""
         wire, task, steps = self._session.parts.wire, self._session.task, len(self._scores)
         seconds = time.monotonic() - self._began - self._paused
-        sent = _by_kind(self._sent, ("up", "out"), steps)
-        sent_out = _by_kind(self._sent, ("out",), steps)
         scores = wire.gather(torch.cat(self._scores))
         memory = wire.agree(rss_bytes())
-        clamped = wire.gather(torch.tensor([list(self._clamped.values())]))
-        kinds = list(self._clamped)
-        self._scores, self._sent, self._clamped = [], Counter(), Counter()
+        counts = (self._clamped, self._stages, self._waited)
+        numbers = [value for count in counts for value in count.values()]
+        ranks = wire.gather(torch.tensor([numbers], dtype=torch.float64))
+        if scores is not None and ranks is not None:
+            clamped, stages, waited = ranks.split([len(count) for count in counts], dim=1)
+            metrics = score_metrics(scores)
+            append_record(
+                task.attempt,
+                kind="step",
+                step=position.step,
+                epoch=position.epoch,
+                row=position.row,
+                loss=metrics.loss,
+                ne=metrics.ne,
+                auc=metrics.auc,
+                **_rates(task.recipe, position.step),
+                samples_per_s=metrics.rows / seconds,
+                step_ms=1000 * seconds / steps,
+                stage_ms=_by_rank(self._stages, stages, steps),
+                exposed_ms=_by_rank(self._waited, waited, steps),
+                bytes=_by_kind(self._sent, ("up", "out"), steps),
+                bytes_out=_by_kind(self._sent, ("out",), steps),
+                clamped=dict(zip(self._clamped, clamped.sum(0).to(torch.int64).tolist(), strict=True)),
+                rss_bytes=memory,
+            )
+        self._forget()
         self._began, self._paused = time.monotonic(), 0.0
-        if scores is None or clamped is None:
-            return
-        metrics = score_metrics(scores)
-        append_record(
-            task.attempt,
-            kind="step",
-            step=position.step,
-            epoch=position.epoch,
-            row=position.row,
-            loss=metrics.loss,
-            ne=metrics.ne,
-            auc=metrics.auc,
-            **_rates(task.recipe, position.step),
-            samples_per_s=metrics.rows / seconds,
-            step_ms=1000 * seconds / steps,
-            bytes=sent,
-            bytes_out=sent_out,
-            clamped=dict(zip(kinds, clamped.sum(0).tolist(), strict=True)),
-            rss_bytes=memory,
-        )
+
+
+def _by_rank(names: Iterable[str], seconds: torch.Tensor, steps: int) -> dict[str, list[float]]:
+    """Milliseconds a step by name, of every rank; seconds (W, names)."""
+    columns = (1000 * seconds / steps).T.tolist()
+    return {name: [round(value, 3) for value in column] for name, column in zip(names, columns, strict=True)}
 
 
 def _by_kind(sent: Counter[tuple[Kind, Link]], links: Sequence[Link], steps: int) -> dict[str, int]:

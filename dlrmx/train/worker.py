@@ -58,7 +58,11 @@ def _build(task: Task, clock: Clock) -> Session:
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     assert dist.get_world_size() == task.plan.world, f"{dist.get_world_size()} ranks, plan for {task.plan.world}"
     parts = build_parts(
-        task.recipe, task.plan, wire=Wire(task.plan.ranks_per_node), dense_dim=len(task.recipe.dense), device=device
+        task.recipe,
+        task.plan,
+        wire=Wire(task.plan.ranks_per_node, overlap=task.recipe.exchange.overlap),
+        dense_dim=len(task.recipe.dense),
+        device=device,
     )
     return Session(task, parts, clock)
 

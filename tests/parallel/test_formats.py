@@ -21,6 +21,8 @@ from sharding_cases import TABLES, make_batch, make_plan, make_recipe, slice_of
 
 FORMATS: tuple[WireFormat, ...] = ("fp16", "bf16", "int8")
 WORLDS = (1, 2, 3)
+HALF = {"sparsity": 0.5, "every": 1}
+THRESHOLDS = Exchange.model_validate({"threshold": {"forward": HALF, "backward": HALF, "dense": HALF}})
 CPU = torch.device("cpu")
 RATE, SCALE, STEPS = 0.125, 0.25, 3
 
@@ -72,9 +74,9 @@ def first_step_row_wise(wire: Wire, name: WireFormat) -> list[torch.Tensor]:
     return list(run_exchange(wire, recipe, make_plan("row_wise", wire.world), codecs)["outputs"][0])
 
 
-def poisoned(wire: Wire, name: WireFormat) -> str:
+def poisoned(wire: Wire, settings: Exchange) -> str:
     """What each rank raises when a table of rank 0 holds a NaN."""
-    recipe = make_recipe().model_copy(update={"exchange": Exchange(forward=name, backward=name, dense=name)})
+    recipe = make_recipe().model_copy(update={"exchange": settings})
     parts = build_parts(recipe, make_plan("table_wise", wire.world), wire=wire, dense_dim=5, device=CPU)
     parts.embeddings.initialise(0)
     if wire.rank == 0:
@@ -113,10 +115,11 @@ def run_all() -> dict[Any, Any]:
         found["exchange", name] = run_exchange(wire, make_recipe("adagrad", lr=RATE), plan, codecs)
         found["row_wise", name] = first_step_row_wise(wire, name)
         if wire.world == 2:
-            found["poisoned", name] = poisoned(wire, name)
+            found["poisoned", name] = poisoned(wire, Exchange(forward=name, backward=name, dense=name))
             found["model", name] = losses(wire, Exchange(forward=name, backward=name, dense=name))
     if wire.world == 2:
         found["model", "fp32"] = losses(wire, Exchange())
+        found["poisoned", "thresholds"] = poisoned(wire, THRESHOLDS)
     return found
 
 
@@ -168,8 +171,8 @@ def of_rows(bag: Bags, first: int, last: int) -> Bags:
     return Bags(bag.ids[kept], lengths, None if bag.weights is None else bag.weights[kept])
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_nan_is_found_behind_every_format(worlds: Any, name: WireFormat) -> None:
+@pytest.mark.parametrize("name", [*FORMATS, "thresholds"])
+def test_a_nan_is_found_behind_every_format_and_threshold(worlds: Any, name: str) -> None:
     raised = [rank["poisoned", name] for rank in worlds[2]]
     assert "NonFinite" in raised
     assert set(raised) <= {"NonFinite", "PeerStopped"}

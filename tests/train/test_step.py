@@ -61,7 +61,13 @@ def overflow_gradient(rows: Slice, parts: Parts) -> Slice:
     return rows
 
 
-POISONS = {"dense": poison_dense, "table": poison_table, "gradient": overflow_gradient}
+def overflow_below(rows: Slice, parts: Parts) -> Slice:
+    """A finite gradient above the bottom MLP and an infinite one in it: known after the flag has left."""
+    dict(parts.model.named_parameters())["bottom.0.weight"].register_hook(lambda gradient: gradient * torch.inf)
+    return rows
+
+
+POISONS = {"dense": poison_dense, "table": poison_table, "gradient": overflow_gradient, "below": overflow_below}
 
 
 def poisoned(wire: Wire) -> dict[str, Any]:
@@ -219,6 +225,7 @@ def test_a_non_finite_value_on_one_rank_changes_nothing_on_any(ranks: Any, poiso
 def test_the_first_tensor_is_named(ranks: Any) -> None:
     assert ranks[BAD_RANK]["poisoned"]["dense"][1].startswith("the loss is not finite")
     assert ranks[BAD_RANK]["poisoned"]["gradient"][1].startswith("the gradient of top.2.weight is not finite")
+    assert ranks[BAD_RANK]["poisoned"]["below"][1].startswith("the gradient of bottom.0.weight is not finite")
 
 
 def test_half_precision_tables_follow_the_reference(ranks: Any) -> None:

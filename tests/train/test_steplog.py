@@ -14,8 +14,8 @@ from training import make_recipe, run_session
 
 
 def trained(root: Path, data: Path) -> Path:
-    recipe = make_recipe(14, dense="sgd")
-    return run_session(Wire(), root, data, recipe, kind="row_wise").parent.parent
+    recipe = make_recipe(14, dense="sgd", exchange={"overlap": False})
+    return run_session(Wire(overlap=False), root, data, recipe, kind="row_wise").parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +52,16 @@ def test_metrics_are_of_all_rows_of_all_ranks(records: Any) -> None:
             assert record["ne"] > 0
             assert record["samples_per_s"] > 0
             assert record["rss_bytes"] > 50 << 20
+
+
+def test_times_are_of_every_rank_and_of_training_alone(records: Any) -> None:
+    for record in records:
+        if record["kind"] != "step":
+            continue
+        stages, exposed = record["stage_ms"], record["exposed_ms"]
+        assert {len(values) for values in (*stages.values(), *exposed.values())} == {2}
+        whole = sum(values[0] for values in stages.values())
+        assert 0.5 * record["step_ms"] < whole < 1.1 * record["step_ms"], "evaluations are left out of both"
+        assert sum(values[0] for values in exposed.values()) < whole
+        assert min(stages["update"]) > 0
+        assert min(exposed["ids"]) > 0
