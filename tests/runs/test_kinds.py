@@ -223,3 +223,9 @@ def test_a_plan_that_cannot_be_read_costs_the_tables_names_only(run: RunPaths) -
     run.attempt(1).plan.write_text("{")
     fail(run, 1, "OutOfMemoryError", CUDA)
     assert found(run).about == "rank 1 ran out in step 7."
+
+
+def test_every_kind_is_in_the_docs() -> None:
+    docs = (Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md").read_text()
+    _, *rows = [row.split("|")[2] for row in docs.splitlines() if row.startswith("| ")]
+    assert {row.partition(":")[0].strip() for row in rows} == {kind.name for kind in kinds.KINDS}
