@@ -6,7 +6,7 @@ and two kinds on one group would swap tensors of equal size without a word.
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, get_args
@@ -14,9 +14,12 @@ from typing import Literal, get_args
 import torch
 import torch.distributed as dist
 
+from dlrmx.plan.shards import cut
+
 Kind = Literal["counts", "ids", "vectors", "gradients", "dense", "metrics", "control"]
 Link = Literal["own", "up", "out"]  # to oneself, to other ranks of the node, to other nodes
 IN_NODE: tuple[Kind, ...] = ("counts", "ids", "vectors", "gradients")
+LARGE: tuple[Kind, ...] = ("vectors", "gradients", "dense")
 TRAINING: tuple[Kind, ...] = (*IN_NODE, "dense")
 
 # A save may keep a rank away from a collective for long; a dead peer is noticed at once through its closed socket.
@@ -27,16 +30,17 @@ TIMEOUT = timedelta(minutes=30)
 class Pending:
     """A collective under way; `wait` gives its result, and adds the time that it took to `waited`."""
 
-    result: torch.Tensor
-    work: dist.Work
+    works: Sequence[dist.Work]
+    finish: Callable[[], torch.Tensor]  # gives the result once all is there
     kind: Kind
     waited: Counter[Kind]
 
     def wait(self) -> torch.Tensor:
         began = time.perf_counter()
-        self.work.wait()
+        for work in self.works:
+            work.wait()
         self.waited[self.kind] += time.perf_counter() - began  # type: ignore[assignment]  # a Counter of seconds
-        return self.result
+        return self.finish()
 
 
 class Wire:
@@ -45,12 +49,14 @@ class Wire:
     world and rank are of the ranks that it joins: all, or those of a node.
     """
 
-    def __init__(self, ranks_per_node: int = 1, *, overlap: bool = True, inside: "Wire | None" = None) -> None:
+    def __init__(
+        self, ranks_per_node: int = 1, *, overlap: bool = True, messages: int = 1, inside: "Wire | None" = None
+    ) -> None:
         """Join all ranks or, `inside` a wire of all, the ranks of this one's node, whose traffic that one counts.
 
-        Without `overlap` every collective is waited for where it starts.
+        Without `overlap` every collective is waited for where it starts. Large exchanges go in so many `messages`.
         """
-        self._overlap = overlap
+        self._overlap, self._messages = overlap, messages
         me, all_ranks = dist.get_rank(), range(dist.get_world_size())
         nodes = [rank // ranks_per_node for rank in all_ranks]
         members = [rank for rank in all_ranks if inside is None or nodes[rank] == nodes[me]]
@@ -88,8 +94,8 @@ class Wire:
         self._waited.clear()
         return taken
 
-    def _start(self, kind: Kind, result: torch.Tensor, work: dist.Work) -> Pending:
-        pending = Pending(result, work, kind, self._waited)
+    def _start(self, kind: Kind, works: Sequence[dist.Work], finish: Callable[[], torch.Tensor]) -> Pending:
+        pending = Pending(works, finish, kind, self._waited)
         if not self._overlap:
             pending.wait()
         return pending
@@ -98,13 +104,39 @@ class Wire:
         self, kind: Kind, send: torch.Tensor, send_counts: Sequence[int], recv_counts: Sequence[int]
     ) -> Pending:
         """Start sending send_counts[r] elements of 1-D `send` to rank r; the result holds recv_counts[r] from each."""
-        received = send.new_empty(sum(recv_counts))
         for count, link in zip(send_counts, self._links, strict=True):
             self._sent[kind, link] += count * send.element_size()
+        pieces = self._messages if kind in LARGE else 1
+        if pieces == 1:
+            received, work = self._exchange(kind, send, send_counts, recv_counts)
+            return self._start(kind, [work], lambda: received)
+        parts = send.split(list(send_counts))
+        started = [
+            self._exchange(
+                kind,
+                torch.cat([part[cut(len(part), pieces, k) : cut(len(part), pieces, k + 1)] for part in parts]),
+                [_piece(count, pieces, k) for count in send_counts],
+                [_piece(count, pieces, k) for count in recv_counts],
+            )
+            for k in range(pieces)
+        ]
+
+        def joined() -> torch.Tensor:
+            came = [
+                piece.split([_piece(count, pieces, k) for count in recv_counts]) for k, (piece, _) in enumerate(started)
+            ]
+            return torch.cat([piece[member] for member in range(self.world) for piece in came])
+
+        return self._start(kind, [work for _, work in started], joined)
+
+    def _exchange(
+        self, kind: Kind, send: torch.Tensor, send_counts: Sequence[int], recv_counts: Sequence[int]
+    ) -> tuple[torch.Tensor, dist.Work]:
+        received = send.new_empty(sum(recv_counts))
         work = dist.all_to_all_single(
             received, send, list(recv_counts), list(send_counts), group=self._groups[kind], async_op=True
         )
-        return self._start(kind, received, work)
+        return received, work
 
     def all_reduce(self, kind: Kind, buffer: torch.Tensor) -> Pending:
         """Start summing 1-D `buffer` over all ranks in place.
@@ -113,7 +145,7 @@ class Wire:
         """
         ring = 2 * (self.world - 1) * buffer.numel() * buffer.element_size() // self.world
         self._sent[kind, self._links[(self.rank + 1) % self.world]] += ring
-        return self._start(kind, buffer, dist.all_reduce(buffer, group=self._groups[kind], async_op=True))
+        return self._start(kind, [dist.all_reduce(buffer, group=self._groups[kind], async_op=True)], lambda: buffer)
 
     def gather(self, columns: torch.Tensor) -> torch.Tensor | None:
         """Rank 0 gets the (n, C) rows of all ranks one after the other, n may differ by rank; the others get None."""
@@ -133,3 +165,8 @@ class Wire:
         mine = torch.full((self.world,), value, dtype=torch.int64)
         dist.all_to_all_single(every, mine, group=self._groups["control"])
         return int(every.max())
+
+
+def _piece(count: int, pieces: int, index: int) -> int:
+    """Elements of one of several pieces of `count`."""
+    return cut(count, pieces, index + 1) - cut(count, pieces, index)

@@ -443,6 +443,14 @@ class Exchange(Settings):
         True,
         resume="free",
     )
+    messages: int = setting(
+        "pieces in which vectors and gradients travel at once: 1 where ranks are near each other; between hosts gloo "
+        "fills half a slow link with one, and most of it with 16",
+        1,
+        resume="free",
+        ge=1,
+        le=64,
+    )
     forward: WireFormat = setting("format of the tables' vectors on the wire", "fp32")
     backward: WireFormat = setting("format of the vectors' gradients on the wire", "fp32")
     dense: WireFormat = setting("format of the dense gradients on the wire", "fp32")

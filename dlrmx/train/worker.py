@@ -57,10 +57,11 @@ def _build(task: Task, clock: Clock) -> Session:
     device = worker_device()
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     assert dist.get_world_size() == task.plan.world, f"{dist.get_world_size()} ranks, plan for {task.plan.world}"
+    settings = task.recipe.exchange
     parts = build_parts(
         task.recipe,
         task.plan,
-        wire=Wire(task.plan.ranks_per_node, overlap=task.recipe.exchange.overlap),
+        wire=Wire(task.plan.ranks_per_node, overlap=settings.overlap, messages=settings.messages),
         dense_dim=len(task.recipe.dense),
         device=device,
     )

@@ -41,10 +41,10 @@ def unsteady(rank: int) -> Callable[..., Any]:
 
 
 def run_both(root: Path, data: Path) -> dict[bool, Path]:
-    """The checkpoints of a training with overlap and of one without."""
+    """The checkpoints of a training with overlap, in several messages, and of one without."""
     found = {}
     for overlap in (True, False):
-        wire = Wire(RANKS_PER_NODE, overlap=overlap)
+        wire = Wire(RANKS_PER_NODE, overlap=overlap, messages=5 if overlap else 1)
         kind = "mix_by_node" if wire.world == 4 else "mix"
         recipe = make_recipe(
             STEPS, exchange={"overlap": overlap, "forward": "bf16"} if wire.world == 3 else {"overlap": overlap}
