@@ -20,7 +20,7 @@ def doctor(
     ] = "local",
     json: options.Json = False,
 ) -> None:
-    """Check versions, kernels, network, disk and scheduler; for a bug report."""
+    """Check packages, kernels, network, disk, scheduler."""
     from dataclasses import asdict
 
     from dlrmx.launch.examine import examine_cluster

@@ -36,7 +36,7 @@ def plan(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Show where each table would go, what ranks would hold, how long a step takes."""
+    """Show where tables would go and what a step would cost."""
     from . import plan_compare, plan_scaling, start
 
     sizes = _sizes(nodes)

@@ -21,7 +21,7 @@ def runs(
     all_: Annotated[bool, typer.Option("--all", help="With --cluster: also those that have ended.")] = False,
     json: options.Json = False,
 ) -> None:
-    """List the runs known here, newest first; or those of a cluster."""
+    """List the runs known here, or those of a cluster."""
     from dlrmx.errors import InputError
     from dlrmx.runs.registry import all_runs
 
