@@ -46,6 +46,8 @@ def _train(session: Session, stream: Stream, slices: Iterator[Slice], position: 
         last = position.step == stream.total_steps
 
         log.add(done)
+        order = done.order
+        del done  # its vectors and their gradients, which would else lie beside those of the next step
         if position.step % recipe.log.every.steps == 0 or last:
             log.write(position)
 
@@ -55,8 +57,8 @@ def _train(session: Session, stream: Stream, slices: Iterator[Slice], position: 
             metrics = evaluate_and_record(session, Evaluation(on, shown=on), position.step, final=False)
             session.tell("phase", phase="train")
             best = saver.offer(position, on, metrics)
-        stop = done.order == Order.STOP
-        if saver.steps_due(position.step) or best or stop or last or done.order == Order.SAVE:
+        stop = order == Order.STOP
+        if saver.steps_due(position.step) or best or stop or last or order == Order.SAVE:
             saver.save(position, ends=stop or last)
         log.skip(time.monotonic() - paused)
         if stop and not last:
