@@ -72,13 +72,15 @@ def write_inputs(
 
 
 def _predicted(plan: Plan, recipe: Recipe, profile: Profile, data: Path) -> dict[str, float]:
-    """What `dlrmx report` shows beside what is measured: a step's seconds, and the fullest rank's bytes."""
+    """What `dlrmx report` shows beside what is measured: a step's seconds, bytes by which the fullest worker grows."""
     from dlrmx.data.manifest import read_manifest
     from dlrmx.plan.cost import predict
+    from dlrmx.plan.memory import WORKER_BYTES
     from dlrmx.plan.topology import topology_of
 
-    prediction = predict(plan, recipe, topology_of(profile), read_manifest(data))
-    fullest = max(memory.total_bytes for memory in prediction.memory)
+    topology = topology_of(profile)
+    prediction = predict(plan, recipe, topology, read_manifest(data))
+    fullest = max(memory.total_bytes for memory in prediction.memory) + WORKER_BYTES[topology.device]
     return {"step_s": prediction.step_s, "memory_bytes": fullest}
 
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlrmx.plan.facts import Facts
-from dlrmx.plan.memory import FP32_BYTES, dense_bytes, dense_layers, num_parameters, pipeline_bytes
+from dlrmx.plan.memory import (
+    FP32_BYTES,
+    HEAP_TIMES,
+    dense_bytes,
+    dense_layers,
+    num_parameters,
+    pipeline_bytes,
+    routing_bytes,
+)
 from dlrmx.plan.pieces import (
     SECONDS,
     STAGES,
@@ -79,7 +87,9 @@ def predict(
     loads = ranks[:, SECONDS].sum(axis=1) + together[STAGES].sum() + reduced_s
     return Prediction(
         batch=recipe.train.batch,
-        memory=_memory(ranks, together, recipe, topology, workload),
+        memory=_memory(
+            ranks, together, float(all_reduce_bytes(workload)[is_replica].sum()), recipe, topology, workload
+        ),
         loads=tuple(loads.tolist()),
         ranks=tuple(Stages(*row) for row in stages.tolist()),
         slowest=slowest,
@@ -180,27 +190,35 @@ def _summed(strips: Strips, larger: Floats, smaller: Floats) -> Floats:
 
 
 def _memory(
-    ranks: Floats, together: Floats, recipe: Recipe, topology: Topology, workload: Workload
+    ranks: Floats, together: Floats, flat: float, recipe: Recipe, topology: Topology, workload: Workload
 ) -> tuple[RankMemory, ...]:
+    """flat: bytes of replicas' gradients, which are there all the time."""
+    heap = HEAP_TIMES[topology.device]
     dense, activations = dense_bytes(recipe, topology.world)
     gradients = math.ceil(together[Column.EXCHANGE])
-    read_ahead = pipeline_bytes(recipe, topology.world, float(workload.ids.sum()) / workload.batch)
+    ids_per_sample = float(workload.ids.sum()) / workload.batch
+    read_ahead = pipeline_bytes(recipe, topology.world, ids_per_sample)
+    busiest = max(activations, routing_bytes(recipe, topology.world, ids_per_sample))
     parts = ranks[:, MEMORY_COLUMNS]
     parts[:, 0] += together[Column.WEIGHTS]
     parts[:, 1] += together[Column.STATE]
     parts[:, 2] += ranks[:, Column.OWNER_BYTES]
+    # While ids are routed or the model runs, no more than half of a step's vectors is there: gradients come later.
+    free = (parts[:, 2] + together[Column.EXCHANGE] - flat) / 2
+    beyond = np.maximum(heap * busiest - free, 0)
+    parts = np.concatenate([parts, beyond[:, None]], axis=1)
     return tuple(
         RankMemory(
             weights_bytes=int(weights),
             state_bytes=int(state),
             dense_bytes=dense + gradients,
-            activation_bytes=activations,
+            activation_bytes=int(beyond_exchange),
             exchange_bytes=int(exchange),
-            pipeline_bytes=read_ahead,
+            pipeline_bytes=int(heap * read_ahead),
             host_weights_bytes=int(host_weights),
             host_state_bytes=int(host_state),
         )
-        for weights, state, exchange, host_weights, host_state in np.ceil(parts).tolist()
+        for weights, state, exchange, host_weights, host_state, beyond_exchange in np.ceil(parts).tolist()
     )
 
 

@@ -1,7 +1,9 @@
 """Bytes that a table takes, and bytes that each rank spends whatever the plan: the dense part and batches read ahead.
 
-Activations and batches are estimates from mean pooling; Python, torch and the allocator's waste are not counted:
+Activations and batches are estimates from mean pooling. Python, and what a GPU's allocator wastes, are not counted:
 `sharding.reserve` is for them.
+
+Legend: B samples of this rank, K vectors that interact, D their width.
 """
 
 from itertools import pairwise
@@ -12,12 +14,20 @@ from dlrmx.recipe.schema import Dlrm, Recipe, Table
 
 FP32_BYTES = 4
 ID_BYTES = 4  # ids travel as int32
-STORED_ID_BYTES = 8  # and are read as int64
+STORED_ID_BYTES = 4  # and are read so, if their table has no more rows than that
+# Of an id while it is routed: its row, slot, bag, part, target and order as int64, the sorted ones again, the id sent.
+ROUTE_ID_BYTES = 10 * 8 + ID_BYTES
+# What a step takes and gives back leaves holes in glibc's heap, which keeps them: it grows to so many times what is in
+# use at the busiest moment (1.6 to 2.1 in four workloads, by mallinfo2). A GPU's allocator has the reserve.
+HEAP_TIMES = {"cuda": 1.0, "cpu": 1.75}
+# By which a worker that has built nothing grows that trains next to nothing: buffers of libraries and process groups.
+WORKER_BYTES = {"cuda": 0, "cpu": 39 << 20}
 DTYPE_BYTES = {"fp32": 4, "fp16": 2}
 DENSE_STATE_COPIES = {"sgd": 0, "adagrad": 1, "adamw": 2}
 # Weights, gradients, and the flat buffer that is all-reduced.
 DENSE_COPIES = 3
-BATCHES_READ_AHEAD = 2
+# Two are ready, a third is being made, one is trained on and the next is on its way.
+BATCHES_READ_AHEAD = 5
 
 SparseKind = Literal["sgd", "adagrad", "rowwise_adagrad"]
 
@@ -54,14 +64,37 @@ def num_parameters(recipe: Recipe) -> int:
 def dense_bytes(recipe: Recipe, world: int) -> tuple[int, int]:
     """The dense part's parameters with gradients and state, and the activations of the largest local batch."""
     copies = DENSE_COPIES + DENSE_STATE_COPIES[recipe.optimizer.dense.kind]
-    # A layer keeps its input for the backward pass, and as much again flows back.
-    values_per_row = 2 * sum(inputs + outputs for inputs, outputs, _ in dense_layers(recipe))
     local_batch = -(-recipe.train.batch // world)
-    return num_parameters(recipe) * copies * FP32_BYTES, local_batch * values_per_row * FP32_BYTES
+    return num_parameters(recipe) * copies * FP32_BYTES, local_batch * _values_per_row(recipe) * FP32_BYTES
+
+
+def _values_per_row(recipe: Recipe) -> int:
+    """Numbers that the model holds of a sample at the busiest moment of its backward pass."""
+    layers, bottom = dense_layers(recipe), len(recipe.model.bottom) if recipe.dense else 0
+    if not isinstance(recipe.model, Dlrm):  # a layer keeps its input, and as much again flows back
+        return 2 * sum(inputs + outputs for inputs, outputs, _ in layers)
+    # Outputs are kept; in the top, two gradients of a layer are there at once. Its input is kept or, where dot products
+    # are at work, its gradient is.
+    top = [outputs for _, outputs, _ in layers[bottom:]]
+    above, below = sum(top) + 2 * max(top), 0
+    if recipe.model.interaction == "dot":
+        dims = [recipe.tables[feature.table].dim for feature in recipe.features.values()]
+        vectors = len(dims) + bool(recipe.dense)
+        # (B, K, D) side by side are kept, and have a gradient from either side of the products (B, K, K).
+        above, below = above + vectors * dims[0], 3 * vectors * dims[0] + vectors**2
+    return sum(outputs for _, outputs, _ in layers[:bottom]) + layers[bottom][0] + max(above, below)
 
 
 def pipeline_bytes(recipe: Recipe, world: int, ids_per_sample: float) -> int:
-    """Batches of a rank that are read while another is trained on: ids, lengths, dense values and labels."""
+    """Batches of a rank that are read, on their way and trained on: ids, dense values and labels.
+
+    Lengths are not counted: where all are one, features share them, and elsewhere they are few beside the ids.
+    """
     local_batch = -(-recipe.train.batch // world)
-    numbers = FP32_BYTES * (len(recipe.dense) + 1) + STORED_ID_BYTES * (ids_per_sample + len(recipe.features))
+    numbers = FP32_BYTES * (len(recipe.dense) + 1) + STORED_ID_BYTES * ids_per_sample
     return int(BATCHES_READ_AHEAD * local_batch * numbers)
+
+
+def routing_bytes(recipe: Recipe, world: int, ids_per_sample: float) -> int:
+    """What a rank's ids take while they are routed."""
+    return int(-(-recipe.train.batch // world) * ids_per_sample * ROUTE_ID_BYTES)

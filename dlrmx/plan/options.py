@@ -11,7 +11,7 @@ import numpy as np
 from dlrmx.errors import InputError, Problem
 from dlrmx.plan.facts import Facts
 from dlrmx.plan.forms import COLUMN_STEP, SLICED, Form, allowed_forms, enumerate_forms, node_ranks
-from dlrmx.plan.memory import dense_bytes, pipeline_bytes
+from dlrmx.plan.memory import HEAP_TIMES, dense_bytes, pipeline_bytes, routing_bytes
 from dlrmx.plan.pieces import (
     DEVICE_BYTES,
     HBM,
@@ -62,8 +62,10 @@ class Ask:
     def fixed_bytes(self) -> int:
         """Bytes that each rank spends whatever the plan: the dense part, and batches read ahead."""
         ids = float(self.workload.ids.sum()) / self.workload.batch
-        world = self.topology.world
-        return sum(dense_bytes(self.recipe, world)) + pipeline_bytes(self.recipe, world, ids)
+        world, heap = self.topology.world, HEAP_TIMES[self.topology.device]
+        dense, activations = dense_bytes(self.recipe, world)
+        busiest = max(activations, routing_bytes(self.recipe, world, ids))
+        return dense + int(heap * (busiest + pipeline_bytes(self.recipe, world, ids)))
 
     @cached_property
     def workload(self) -> Workload:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dlrmx.plan.memory import FP32_BYTES, ID_BYTES, SparseKind
+from dlrmx.plan.memory import FP32_BYTES, HEAP_TIMES, ID_BYTES, SparseKind
 from dlrmx.plan.shards import Tier
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Floats, Ints, Workload
@@ -29,6 +29,17 @@ CACHE_SLOT_BYTES = 8  # the time of last use
 VECTOR_PASSES_OF_HOLDER, VECTOR_PASSES_OF_OWNER = 2, 4
 GRADIENT_PASSES_OF_HOLDER, GRADIENT_PASSES_OF_OWNER = 6, 4
 NEO_PASSES_OF_OWNER = 3  # read, added, written
+# How often dlrmx.parallel holds them at once, at the busiest moment: when gradients have come. A holder has the sums
+# that it looked up, the gradients' message, that without the flags, and them by table; an owner has the message that
+# it sent, and the bags' sums that went into the model, and their gradients, which autograd keeps.
+HOLDER_COPIES, OWNER_COPIES, LEAF_COPIES = 4, 1, 2
+NEO_COPIES = 2
+# Of an id where it is looked up: in the message, joined, cut by table; the update's sort (keys, places, twice).
+HOLDER_ID_BYTES = 7 * ID_BYTES
+# Of an id and of a bag at their owner, for this batch and the next: the id; the bag's length and its number as int64.
+OWNER_ID_BYTES, OWNER_BAG_BYTES = 2 * ID_BYTES, 2 * (ID_BYTES + 8)
+# Of an id that is looked up in a replica: its row as int64 and int32, and its bag.
+NEAR_ID_BYTES = 8 + ID_BYTES + 8
 # A replica's gradients are gathered for each id (2) and added to the table's (3).
 REPLICA_PASSES = 5
 
@@ -182,8 +193,22 @@ def costs(pieces: Pieces, workload: Workload, topology: Topology, optimizer: Spa
         pass_s = bags * pieces.cols * FP32_BYTES * rate.stream
         found[:, Column.VECTORS] += VECTOR_PASSES_OF_HOLDER * pass_s
         found[:, Column.GRADIENTS] += GRADIENT_PASSES_OF_HOLDER * pass_s
-    found[:, Column.OWNER_BYTES] = (2 * vectors * FP32_BYTES + ids * ID_BYTES) * owner
+    _buffers(found, pieces, workload, topology, whole, ids, bags)
     return rounded(found)
+
+
+def _buffers(
+    found: Floats, pieces: Pieces, workload: Workload, topology: Topology, whole: bool, ids: Floats, bags: Floats
+) -> None:
+    """Bytes of a step's vectors and ids: where they are looked up, and at each owner of samples."""
+    table, heap = pieces.table, HEAP_TIMES[topology.device]
+    owner = -(-workload.batch // topology.world) / workload.batch
+    vectors = _arriving(pieces, workload, bags, whole) * pieces.cols
+    leaves = workload.bags[table] * pieces.rows / workload.rows[table] * pieces.cols
+    held, sent, kept = (NEO_COPIES, NEO_COPIES, 0) if whole else (HOLDER_COPIES, OWNER_COPIES, LEAF_COPIES)
+    found[:, Column.EXCHANGE] = heap * (held * bags * pieces.cols * FP32_BYTES + HOLDER_ID_BYTES * ids)
+    routed = OWNER_ID_BYTES * ids + OWNER_BAG_BYTES * bags
+    found[:, Column.OWNER_BYTES] = heap * owner * ((sent * vectors + kept * leaves) * FP32_BYTES + routed)
 
 
 def rounded(found: Floats) -> Floats:
@@ -247,7 +272,6 @@ def _exchange(
     found[:, Column.IDS] = id_bytes * rate.all_to_all
     found[:, Column.IDS_UP] = id_bytes * rate.up_share
     found[:, Column.IDS_OUT] = id_bytes * rate.out_share
-    found[:, Column.EXCHANGE] = 2 * bags * pieces.cols * FP32_BYTES + 2 * ids * ID_BYTES
     by_node = pieces.node_rows > 0
     node = np.where(by_node, np.maximum(pieces.node_ranks, 1), 1.0)
     whole = style.exchange == "reduce_scatter"
@@ -279,7 +303,8 @@ def _arriving(pieces: Pieces, workload: Workload, bags: Floats, whole: bool) -> 
 def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> Floats:
     """The cost table of each table as a replica on every rank, of one rank; the all-reduce is apart. (T, C)
 
-    EXCHANGE has the gradient and its part of the flat buffer.
+    EXCHANGE has its gradient in the flat buffer, the sums of bags and their gradients, and after each other those
+    gathered by id and all rows as the update looks them up.
     """
     rate = rates(topology)
     rows, dim = workload.rows, workload.dim
@@ -296,7 +321,9 @@ def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> F
     found[:, Column.UPDATE] = (summed + 2 * workload.distinct * (read_bytes + state)) * rate.device
     found[:, Column.WEIGHTS] = rows * dim * workload.element_bytes
     found[:, Column.STATE] = rows * state
-    found[:, Column.EXCHANGE] = 2 * rows * dim * FP32_BYTES
+    vectors = 2 * local * workload.bags + np.maximum(local * workload.ids, rows)
+    of_step = vectors * dim * FP32_BYTES + local * workload.ids * NEAR_ID_BYTES
+    found[:, Column.EXCHANGE] = rows * dim * FP32_BYTES + HEAP_TIMES[topology.device] * of_step
     return rounded(found)
 
 

@@ -14,7 +14,7 @@ class RankMemory:
     weights_bytes: int = 0  # of tables, in device memory; cached rows and replicas included
     state_bytes: int = 0  # the tables' optimizer state, likewise
     dense_bytes: int = 0  # weights, gradients and optimizer state of the dense part; gradients of replicas
-    activation_bytes: int = 0
+    activation_bytes: int = 0  # or ids being routed: beyond what exchange_bytes leaves free meanwhile
     exchange_bytes: int = 0  # ids, vectors and gradients on their way
     pipeline_bytes: int = 0  # batches that are read ahead
     host_weights_bytes: int = 0

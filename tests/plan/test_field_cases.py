@@ -54,7 +54,7 @@ def test_a_plan_for_what_ranks_have_not_is_refused() -> None:
 def test_batches_read_ahead_count() -> None:
     """torchrec: prefetched inputs were left out of the estimate, and runs died of it."""
     recipe = plan_recipe({"a": 100}, pooling={"a": 1000.0}, batch=10_000)
-    ranks = processors(1, GB)
+    ranks = processors(1, 8 * GB)
     memory = predict(make_plan(recipe, ranks), recipe, ranks).memory[0]
     assert memory.pipeline_bytes >= 2 * 10_000 * 1000 * 8
     with pytest.raises(InputError, match="memory: "):

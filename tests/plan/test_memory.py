@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dlrmx.model.build import build_model
-from dlrmx.plan.memory import dense_bytes, dense_layers, num_parameters, pipeline_bytes, table_bytes
+from dlrmx.plan.memory import dense_bytes, num_parameters, pipeline_bytes, table_bytes
 from dlrmx.plan.shards import Strip, TablePlan
 from dlrmx.recipe.schema import Table
 from plan_recipes import plan_recipe
@@ -50,11 +50,29 @@ def test_dense_layers_are_those_that_torch_builds(name: str, num_dense: int) -> 
     built = build_model(recipe.model, dense_dim=num_dense, dims=[16, 16, 16], seed=0)
     wanted = sum(parameter.numel() for parameter in built.parameters())
     assert num_parameters(recipe) == wanted
-    # SGD: weights, gradients, flat buffer; activations of 4 rows
-    activations = 4 * 2 * sum(m + n for m, n, _ in dense_layers(recipe))
-    assert dense_bytes(recipe, world=2) == (3 * wanted * 4, activations * 4)
+    # SGD: weights, gradients, flat buffer
+    assert dense_bytes(recipe, world=2)[0] == 3 * wanted * 4
+
+
+# By hand, per sample. dot: what the bottom gives (20 + 16) and the top's input (6 pairs of 4 vectors + 16) are there
+# while three copies of 4 vectors of 16 meet 4 x 4 products. cat: 20 + 6, an input of 54, outputs and two gradients of
+# at most 9. Without dense columns: 3 vectors, 3 pairs; 48 numbers.
+ACTIVATIONS = {
+    ("dot", 1): 36 + 22 + 3 * 64 + 16,
+    ("dot", 0): 3 + 3 * 48 + 9,
+    ("cat", 1): 26 + 54 + 15 + 18,
+    ("cat", 0): 48 + 15 + 18,
+}
+
+
+@pytest.mark.parametrize(("name", "num_dense"), ACTIVATIONS)
+def test_activations_at_the_busiest_moment(name: str, num_dense: int) -> None:
+    recipe = plan_recipe({"a": 10, "b": 20, "c": 5}, model=MODELS[name])
+    recipe = recipe if num_dense else recipe.model_copy(update={"dense": {}})
+    local_batch = recipe.train.batch // 2
+    assert dense_bytes(recipe, world=2)[1] == local_batch * 4 * ACTIVATIONS[name, num_dense]
 
 
 def test_batches_that_are_read_ahead() -> None:
-    """Two of 3 rows: 2.5 ids of 8 bytes, a length, a dense value and a label each."""
-    assert pipeline_bytes(plan_recipe({"a": 10}, batch=5), 2, 2.5) == 2 * 3 * (2.5 * 8 + 8 + 4 + 4)
+    """Five of 3 rows: 2.5 ids, a dense value and a label each."""
+    assert pipeline_bytes(plan_recipe({"a": 10}, batch=5), 2, 2.5) == 5 * 3 * (2.5 * 4 + 4 + 4)
