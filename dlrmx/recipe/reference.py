@@ -1,5 +1,6 @@
 """The recipe reference, generated from the schema: `python -m dlrmx.recipe.reference > docs/recipe.md`."""
 
+import inspect
 import json
 from collections.abc import Iterator
 from types import NoneType
@@ -70,7 +71,7 @@ def json_schema() -> dict[str, Any]:
 def _sections(title: str, model: type[Settings], prefix: str) -> Iterator[str]:
     head = "| key | value | default | resume | meaning |\n|---|---|---|---|---|"
     rows = [_row(name, field, _FILLED_IN.get((model, name))) for name, field in model.model_fields.items()]
-    yield "\n".join([f"## {title}\n", f"{(model.__doc__ or '').strip()}\n", head, *rows, ""])
+    yield "\n".join([f"## {title}\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", head, *rows, ""])
     for name, field in model.model_fields.items():
         models = members(field.annotation)
         for member in models:

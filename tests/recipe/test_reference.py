@@ -14,6 +14,10 @@ def test_the_docs_are_the_generated_text() -> None:
     assert (ROOT / "docs" / "recipe.md").read_text() == recipe_reference()
 
 
+def test_no_paragraph_is_set_as_code() -> None:
+    assert [line for line in recipe_reference().splitlines() if line.startswith("    ")] == []
+
+
 def test_every_setting_is_described_and_says_what_a_resume_may_do() -> None:
     todo: list[type[Settings]] = [Recipe]
     seen: set[type[Settings]] = set()
