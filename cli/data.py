@@ -1,5 +1,6 @@
 """dlrmx data: prepare a recipe's data ahead of a run, and show what the prepared data looks like."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +46,8 @@ def show_data(
     from .start import load
 
     loaded = load(recipe, set_, cluster)
-    path, manifest = _open(loaded, recipe)
+    settings = [word for setting in set_ or [] for word in ("-s", setting)]
+    path, manifest = _open(loaded, shlex.join([recipe, *settings, *(("--cluster", cluster) if cluster else ())]))
     if feature is not None and feature not in manifest.features:
         raise InputError(f"there is no feature {feature}", hint=f"it has: {', '.join(manifest.features)}")
     names = _row_names(loaded, path, manifest)
@@ -78,7 +80,9 @@ def _open(loaded: "Loaded", words: str) -> "tuple[Path, Manifest]":
 
 def _row_names(loaded: "Loaded", path: "Path", manifest: "Manifest") -> dict[str, list[str]]:
     from dlrmx.data.row_names import row_names
+    from dlrmx.data.vocabulary_files import verify_vocabularies
 
+    verify_vocabularies(path, manifest)
     return {
         name: row_names(path, loaded.recipe, name, [row for row, _ in facts.top])
         for name, facts in manifest.features.items()

@@ -46,6 +46,11 @@ def test_a_table_too_small_for_its_vocabulary_is_told(dlrmx: Dlrmx, recipe_file:
     assert "label mean 0.5" in checked
 
 
+def test_the_way_out_prepares_the_data_that_were_asked_for(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    done = dlrmx("data", "show", recipe_file, "-s", "data.split={test: 0.2}", "--cluster", "local")
+    assert f"dlrmx data prepare {recipe_file} -s 'data.split={{test: 0.2}}' --cluster local" in done.stderr
+
+
 def test_data_that_are_not_prepared_are_named(dlrmx: Dlrmx, recipe_file: Path) -> None:
     done = dlrmx("data", "show", recipe_file)
     assert done.exit_code == 2
@@ -106,3 +111,18 @@ def test_a_swapped_or_damaged_dataset_is_refused_by_name(dlrmx: Dlrmx, recipe_fi
     done = dlrmx("data", "show", recipe_file)
     assert done.exit_code == 2
     assert f"{first}: no prepared data: it has no manifest.json" in done.stderr
+
+
+def test_a_damaged_vocabulary_is_named(dlrmx: Dlrmx, tmp_path: Path) -> None:
+    training = {
+        "optimizer": {"dense": {"kind": "sgd", "lr": 0.1}, "sparse": {"kind": "sgd", "lr": 0.1}},
+        "train": {"batch": 2, "stop": {"epochs": 1}, "evaluate": {"at_end": None}},
+    }
+    (tmp_path / "full.yaml").write_text(yaml.safe_dump({"dlrmx": 1, **FULL, **training}))
+    (tmp_path / "a.csv").write_text("y,item\n0,a\n1,b\n")
+    prepared = dlrmx("data", "prepare", tmp_path / "full.yaml")
+    assert prepared.exit_code == 0, prepared.output
+    kept = Path(prepared.stdout.strip()) / "vocabulary-0.parquet"
+    kept.write_bytes(kept.read_bytes()[::-1])  # of the same size
+    shown = dlrmx("data", "show", tmp_path / "full.yaml")
+    assert (shown.exit_code, f"{kept}: its content is not what was written" in shown.stderr) == (2, True), shown.output
