@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dlrmx.errors import InputError
-
-from .output import print_result, say
+from .output import print_result, say, write_new
 
 
 def init(
@@ -32,18 +30,10 @@ def init(
         print_result(text.rstrip("\n"))
         say("look it over, and save it with -o FILE")
         return
-    _write_new(out, text)
+    write_new(out, text)
     say(f"written to {out}; look it over, then: dlrmx check {out}")
 
 
 def _from(pattern: str, folder: Path) -> str:
     """A pattern as a recipe in `folder` names it."""
     return pattern if os.path.isabs(pattern) else os.path.relpath(pattern, folder)
-
-
-def _write_new(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(f"{path} exists already", hint="Give another file name.") from None

@@ -3,9 +3,12 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
+
+from dlrmx.errors import InputError
 
 JSON_VERSION = 1
 # What a terminal would obey (C0, DEL, C1), but for tabs and line ends.
@@ -20,6 +23,15 @@ def print_result(text: str) -> None:
 def print_json(**fields: Any) -> None:
     """A result for programs: one JSON object on stdout that opens with its version."""
     typer.echo(json.dumps({"version": JSON_VERSION, **fields}, indent=2, allow_nan=False))
+
+
+def write_new(path: Path, text: str) -> None:
+    """A result as a file of its own. Raises InputError where there is one of that name: it may have been edited."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{path} exists already", hint="Give another file name.") from None
 
 
 def say(text: str) -> None:

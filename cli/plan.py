@@ -10,7 +10,7 @@ import typer
 from dlrmx.errors import InputError
 
 from . import options
-from .output import print_json, print_result, say
+from .output import print_json, print_result, say, write_new
 from .plan_text import Planned, hours_per_epoch, plan_text
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _show(loaded: "Loaded", out: Path | None, *, json: bool) -> None:
     planned = predicted(loaded)
     text = planned.plan.to_json()
     if out:
-        out.write_text(text)
+        write_new(out, text)
         say(f"written to {out}; use it with -s sharding.plan={out}")
     if json:
         print_json(plan=json_module.loads(text), hash=planned.plan.hash, **prediction_json(planned))

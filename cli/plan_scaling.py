@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dlrmx.errors import InputError
 from dlrmx.units import format_count, format_duration, format_short
 
-from .output import print_json, print_result, table
+from .output import print_json, print_result, say, table
 from .plan_text import WIDTH, Planned, hours_per_epoch
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ def show(sizes: "list[Loaded]", *, json: bool) -> None:
     from .plan import predicted
 
     rows = []
-    for loaded in sizes:
+    for done, loaded in enumerate(sizes):
+        say(f"plan {done + 1} of {len(sizes)}: nodes {loaded.profile.nodes:,}")
         outcome: Outcome
         try:
             outcome = predicted(loaded)
@@ -65,7 +66,10 @@ def _add_efficiency(rows: list[dict[str, Any]]) -> None:
 
 def _table(rows: list[dict[str, Any]]) -> str:
     header = ["nodes", "ranks", "fits", "step", "samples/s", "efficiency", "epoch"]
-    return table(header, [_cells(row) for row in rows], right=[name for name in header if name != "fits"])
+    cells = [_cells(row) for row in rows]
+    if not any(row.get("hours_per_epoch") for row in rows):  # how many rows the data have is not known yet
+        header, cells = header[:-1], [line[:-1] for line in cells]
+    return table(header, cells, right=[name for name in header if name != "fits"])
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

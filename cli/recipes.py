@@ -1,17 +1,18 @@
 """dlrmx recipes: the shipped recipes, what a recipe resolves to, a copy to start from, and the schema for editors."""
 
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dlrmx.errors import InputError
-
 from . import options
-from .output import print_json, print_result, say, table
+from .output import print_json, print_result, say, table, write_new
 
 if TYPE_CHECKING:
     from dlrmx.recipe.load import Loaded
+
+WIDTH = 80
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Shipped recipes: list, show, copy; the recipe's schema."
@@ -27,7 +28,10 @@ def list_recipes(json: options.Json = False) -> None:
     if json:
         print_json(recipes=[{"name": name, "about": about} for name, about in found.items()])
     else:
-        print_result(table(["recipe", "about"], list(found.items())))
+        width = WIDTH - max(map(len, found)) - 2
+        lines = {name: wrap(about, width) for name, about in found.items()}
+        rows = [("" if index else name, line) for name, about in lines.items() for index, line in enumerate(about)]
+        print_result(table(["recipe", "about"], rows))
 
 
 @app.command("show")
@@ -70,12 +74,7 @@ def copy_recipe(
 
     source = find_recipe(recipe)
     target = to or Path(source.name)
-    text = read_text(source)
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(f"{target} exists already", hint="Give another file name.") from None
+    write_new(target, read_text(source))
     say(f"copied to {target}; next: dlrmx check {target}")
 
 

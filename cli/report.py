@@ -30,7 +30,7 @@ def report_rows(run: "RunPaths") -> list[dict[str, Any]]:
 
 
 def report_table(rows: list[dict[str, Any]]) -> str:
-    """One line per run and split."""
+    """One line per run and split; without the column of the optimum where none is known."""
     cells = [
         [
             row["run"],
@@ -42,7 +42,10 @@ def report_table(rows: list[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return table(COLUMNS, cells, right=COLUMNS[2:])
+    optimum = COLUMNS.index("optimum NE")
+    shown = [column for column in range(len(COLUMNS)) if column != optimum or any(line[optimum] for line in cells)]
+    header = [COLUMNS[column] for column in shown]
+    return table(header, [[line[column] for column in shown] for line in cells], right=header[2:])
 
 
 def cost_rows(run: "RunPaths") -> list[dict[str, Any]]:

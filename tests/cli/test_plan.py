@@ -76,6 +76,16 @@ def test_a_plan_file_can_be_used_again(dlrmx: Dlrmx, recipe_file: Path, tmp_path
     assert again["step_s"] == pytest.approx(first["step_s"])
 
 
+def test_a_plan_file_that_may_have_been_edited_is_not_overwritten(
+    dlrmx: Dlrmx, recipe_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "p.json").write_text("edited")
+    done = dlrmx("plan", recipe_file, "--out", "p.json")
+    assert done.exit_code == 2
+    assert "p.json exists already" in done.stderr
+    assert (tmp_path / "p.json").read_text() == "edited"
+
+
 def test_a_plan_that_cannot_be_written_is_one_line(dlrmx: Dlrmx, recipe_file: Path) -> None:
     done = dlrmx("plan", recipe_file, "--out", "no/such/folder/p.json")
     assert done.exit_code == 1
@@ -113,6 +123,20 @@ def test_several_sizes_give_a_table_with_ways_out(dlrmx: Dlrmx, many: Path) -> N
     assert [line.split()[:3] for line in lines[1:4]] == [["1", "8", "no"], ["8", "64", "yes"], ["16", "128", "yes"]]
     assert any(line.startswith("1 node: ") for line in lines)
     assert any(line.startswith("    - ") for line in lines)
+
+
+def test_each_size_is_told_before_it_is_planned(dlrmx: Dlrmx, many: Path) -> None:
+    done = dlrmx("plan", many, "--cluster", "zionex", "--nodes", "8,16")
+    assert [line for line in done.stderr.splitlines() if line.startswith("plan ")] == [
+        "plan 1 of 2: nodes 8",
+        "plan 2 of 2: nodes 16",
+    ]
+    assert done.stdout.splitlines()[0].split()[-1] == "epoch"
+
+
+def test_data_of_unknown_length_have_no_column_for_an_epoch(dlrmx: Dlrmx) -> None:
+    done = dlrmx("plan", "mlperf_dcnv2", "--cluster", "zionex", "--nodes", "8,16")
+    assert done.stdout.splitlines()[0].split()[-1] == "efficiency"
 
 
 def test_two_plan_files_stand_side_by_side(dlrmx: Dlrmx, recipe_file: Path) -> None:

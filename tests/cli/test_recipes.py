@@ -11,7 +11,10 @@ def test_the_list_is_that_of_the_shipped_files(dlrmx: Dlrmx) -> None:
     found = json.loads(dlrmx("recipes", "list", "--json").stdout)["recipes"]
     assert [entry["name"] for entry in found] == list(dlrmx_recipes.shipped())
     assert all(entry["about"] for entry in found)  # each opens with a header
-    assert dlrmx("recipes", "list").stdout.startswith("recipe")
+    text = dlrmx("recipes", "list").stdout
+    assert text.startswith("recipe")
+    assert max(map(len, text.splitlines())) <= 80
+    assert [entry["about"] for entry in found if entry["about"] not in " ".join(text.split())] == []
 
 
 def test_show_prints_the_file(dlrmx: Dlrmx, recipe_file: Path) -> None:

@@ -32,6 +32,7 @@ def test_the_table_tells_unknown_from_undefined(make_run: MakeRun) -> None:
     append_record(run.attempt(1), **{**EVALUATION, "auc": None, "optimum_ne": None})
     header, line = report_table(report_rows(run)).splitlines()
     assert header.split()[:3] == ["run", "split", "step"]
+    assert "optimum" not in header
     assert line.split() == ["clicks-1", "test", "20", "100", "0.4100", "0.7531", "undefined", "0.9000", "1.0200"]
 
 
