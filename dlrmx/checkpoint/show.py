@@ -70,7 +70,7 @@ def _plan_lines(manifest: CheckpointManifest) -> tuple[str, ...]:
         return ()
     try:
         plan = Plan.from_json(json.dumps(manifest.state["plan"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return (f"not readable by this version ({error})",)
     return tuple(
         f"{name}: {table.kind} over {_num_ranks(name, table, plan.world)}" for name, table in plan.tables.items()

@@ -103,7 +103,7 @@ def _content(path: Path, info: FileInfo, parts: list[tuple[str, TensorInfo, Entr
                 found += [f"{path.name}: {name} {_place(entry)}: {what}"] if what else []
     except OSError as error:
         found.append(f"{path.name}: {error.strerror}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found.append(f"{path.name}: header: not one of safetensors ({error})")
     return found
 

@@ -6,7 +6,7 @@ It is written last. Reading it checks every file's size; `verify` reads the file
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -160,7 +160,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{folder}: no prepared data: it has no {MANIFEST}", hint=_again(folder)) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not a manifest of prepared data: {error}", hint=_again(folder)) from None
     problems = list(_wrong_sizes(folder, manifest))
     if problems:
@@ -171,11 +171,16 @@ def read_manifest(folder: Path) -> Manifest:
 def verify(folder: Path) -> Manifest:
     """The manifest, after the content of each file was held against its sum. Raises InputError as `read_manifest`."""
     manifest = read_manifest(folder)
-    wrong = [name for name, facts in manifest.files.items() if file_sum(folder / name) != facts.crc32]
+    verify_files(folder, manifest, list(manifest.files))
+    return manifest
+
+
+def verify_files(folder: Path, manifest: Manifest, names: Sequence[str]) -> None:
+    """Hold the content of these files of a dataset against their sums. Raises InputError with all that differ."""
+    wrong = [name for name in names if file_sum(folder / name) != manifest.files[name].crc32]
     if wrong:
         problems = [Problem("its content is not what was written (CRC-32)", where=str(folder / name)) for name in wrong]
         raise InputError([*problems[:-1], Problem(problems[-1].what, where=problems[-1].where, hint=_again(folder))])
-    return manifest
 
 
 def training_rows(manifest: Manifest) -> str:

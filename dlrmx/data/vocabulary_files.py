@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from dlrmx.data.manifest import FileFacts, file_sum, read_manifest
+from dlrmx.data.manifest import FileFacts, Manifest, file_sum, read_manifest, verify_files
 from dlrmx.errors import InputError
 
 PREFIX = "vocabulary-"
@@ -22,9 +22,16 @@ def keep_vocabularies(made: Path, dataset: Path) -> dict[str, FileFacts]:
     return facts
 
 
+def verify_vocabularies(folder: Path, manifest: Manifest) -> list[str]:
+    """The names of a dataset's vocabulary files, each held against its sum. Raises InputError with all that differ."""
+    names = [name for name in manifest.files if name.startswith(PREFIX)]
+    verify_files(folder, manifest, names)
+    return names
+
+
 def take_vocabularies(trained_on: Path, target: Path) -> None:
     """Copy the vocabularies of a prepared dataset into a new folder. InputError where it is damaged or has none."""
-    names = [name for name in read_manifest(trained_on).files if name.startswith(PREFIX)]
+    names = verify_vocabularies(trained_on, read_manifest(trained_on))
     if not names:
         raise InputError(f"{trained_on}: has no vocabularies", hint=f"Remove {trained_on} and prepare again.")
     target.mkdir()

@@ -22,7 +22,7 @@ def load_plan(path: Path, recipe: Recipe, topology: Topology | None = None) -> P
         problems = plan_problems(plan, recipe, topology)
     except OSError as error:
         raise InputError(f"{path}: cannot read the plan: {error.strerror}", hint=WAY_OUT) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not a plan file: {error!r}", hint=WAY_OUT) from error
     if problems:
         raise InputError([replace(problem, where=str(path)) for problem in problems])

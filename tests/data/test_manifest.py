@@ -64,7 +64,7 @@ def test_no_manifest(folder: Path) -> None:
     assert "no prepared data" in damaged(folder, Path.unlink, MANIFEST, check=read_manifest)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 99}', '{"version": 1}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 99}', '{"version": 1}', "\x00", "[" * 100_000])
 def test_another_file_in_its_place(folder: Path, text: str) -> None:
     error = damaged(folder, lambda path: path.write_text(text), MANIFEST, check=read_manifest)
     assert "not a manifest of prepared data" in error

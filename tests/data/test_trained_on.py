@@ -96,8 +96,12 @@ def test_without_the_trained_datas_vocabularies_there_are_no_ids(tmp_path: Path)
 
 def test_damaged_vocabularies_are_named(tmp_path: Path) -> None:
     trained_on, _ = data(tmp_path, TRAINED)
-    (trained_on / "vocabulary-0.parquet").unlink()
     (tmp_path / "more.csv").write_text(TRAINED)
+    kept = trained_on / "vocabulary-0.parquet"
+    kept.write_bytes(kept.read_bytes()[::-1])  # of the same size
+    with pytest.raises(InputError, match=r"vocabulary-0.parquet: its content is not what was written"):
+        prepare(recipe(tmp_path / "more.csv"), tmp_path, trained_on=trained_on)
+    kept.unlink()
     with pytest.raises(InputError, match=r"vocabulary-0.parquet: missing from the prepared data"):
         prepare(recipe(tmp_path / "more.csv"), tmp_path, trained_on=trained_on)
 

@@ -40,6 +40,7 @@ def test_no_such_file(tmp_path: Path) -> None:
     "text",
     [
         "",
+        "[" * 100_000,
         "[]",
         "{}",
         '{"version": 2, "world": 2, "notes": [], "tables": []}',
