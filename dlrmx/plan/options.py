@@ -10,7 +10,7 @@ import numpy as np
 
 from dlrmx.errors import InputError, Problem
 from dlrmx.plan.facts import Facts
-from dlrmx.plan.forms import COLUMN_STEP, SLICED, Form, allowed_forms, enumerate_forms, node_ranks
+from dlrmx.plan.forms import COLUMN_STEP, ROWS_CUT, SLICED, Form, allowed_forms, enumerate_forms, node_ranks
 from dlrmx.plan.memory import HEAP_TIMES, dense_bytes, pipeline_bytes, routing_bytes
 from dlrmx.plan.pieces import (
     DEVICE_BYTES,
@@ -103,7 +103,7 @@ class Options:
 def enumerate_options(ask: Ask, *, host: bool = False, bands: bool = False) -> Options:
     """All tables with all forms. `host`: in the host's memory, too. Raises InputError for impossible constraints."""
     recipe, topology = ask.recipe, ask.topology
-    if problems := [*_column_problems(recipe), *_tier_problems(recipe, topology)]:
+    if problems := [*_column_problems(recipe), *_tier_problems(recipe, topology), *_route_problems(recipe, topology)]:
         raise InputError(problems)
     workload = ask.workload
     forms = enumerate_forms(recipe, topology, host=host, bands=bands)
@@ -243,4 +243,18 @@ def _tier_problems(recipe: Recipe, topology: Topology) -> list[Problem]:
         )
         for name, entry in recipe.sharding.tables.items()
         if entry.tier not in (None, "hbm")
+    ]
+
+
+def _route_problems(recipe: Recipe, topology: Topology) -> list[Problem]:
+    """Routes by node that constraints ask for, of tables that may only be cut by rows, where no node has to be left."""
+    if topology.nodes > 1 and node_ranks(topology) > 1:
+        return []
+    where = "there is one node" if topology.nodes == 1 else "each node has one rank"
+    return [
+        Problem(
+            f"table '{name}' cannot be routed by_node: {where}", key=f"sharding.tables.{name}.route", hint="take it out"
+        )
+        for name, entry in recipe.sharding.tables.items()
+        if entry.route == "by_node" and entry.types and set(entry.types) <= set(ROWS_CUT)
     ]

@@ -58,6 +58,7 @@ def test_host_memory_is_there_where_it_is_asked_for() -> None:
         ({"types": ["column_wise"]}, 4, "sharding.tables.a.types", "table 'a': dim 4"),
         ({"types": ["column_wise"], "slices": 4}, 12, "sharding.tables.a.slices", "at most 3"),
         ({"tier": "uvm"}, 16, "sharding.tables.a.tier", "a processor has no other memory"),
+        ({"types": ["row_wise"], "route": "by_node"}, 16, "sharding.tables.a.route", "there is one node"),
     ],
 )
 def test_constraints_that_ask_the_impossible(constraint: dict[str, Any], dim: int, key: str, words: str) -> None:
