@@ -22,8 +22,11 @@ NEEDED = (
 )
 
 
+MOST = 1_000_000_000  # of any unit below: in bytes still a 64-bit number
+
+
 def _number(description: str) -> float | None:
-    found: float | None = setting(f"{description}; default: the kind's", None, resume="free", gt=0)
+    found: float | None = setting(f"{description}; default: the kind's", None, resume="free", gt=0, le=MOST)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from dlrmx.recipe.node import Node
+from dlrmx.recipe.node import MOST, Node
 from dlrmx.recipe.pods import Image, Label, LabelKey, LabelValue, ObjectName, SecretKey, Toleration, Volume
 from dlrmx.recipe.sbatch import Line, Option, Time, Word
 from dlrmx.recipe.schema import Minutes, Settings, section, setting
@@ -34,7 +34,7 @@ class Profile(Settings):
         lambda: Minutes(minutes=5), "how long a stop request may take to save before workers are killed", resume="free"
     )
     memory_gib: float | None = setting(
-        "host memory per node in GiB that plans may use; default: the node's own", None, resume="free", gt=0
+        "host memory per node in GiB that plans may use; default: the node's own", None, resume="free", gt=0, le=MOST
     )
     node: Node | None = setting(
         "what plans count on: a kind of machine or its numbers; default: a processor, and this machine's memory",

@@ -58,11 +58,17 @@ def test_numbers_alone() -> None:
         ({"kind": "zionex", "device": "cuda"}, "says the device"),
         ({"kind": "zionx"}, "zionex"),
         ({"kind": "cpu", "out_gb_s": 0.0}, "greater than 0"),
+        ({"kind": "cpu", "hbm_gb": 1e300}, "less than or equal to 1000000000"),
     ],
 )
 def test_what_is_no_node_is_refused(node: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         profile(**node)
+
+
+def test_memory_without_end_is_refused() -> None:
+    with pytest.raises(ValidationError, match="memory_gib"):
+        read_profile({"scheduler": "local", "memory_gib": 1e300})
 
 
 def test_processes_share_this_machine() -> None:
