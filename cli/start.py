@@ -355,10 +355,19 @@ def _refuse_live_or_done(run: "RunPaths", before: "Recipe", after: "Recipe", fro
 
     if is_live(run):
         raise InputError(f"run {run.name} is running already", hint=f"follow it with: dlrmx watch {words_for(run)}")
-    if run_state(run).state == "done" and before.train.stop == after.train.stop and from_step is None:
-        unit, length = next(iter(after.train.stop.model_dump().items()))
+    state = run_state(run)
+    if state.state == "done" and from_step is None and not _goes_further(before, after, state.total_steps or 0):
+        unit, length = next(iter(before.train.stop.model_dump().items()))
         hint = f"train longer: dlrmx resume {words_for(run)} -s train.stop.{unit}={2 * length}"
         raise InputError(f"run {run.name} is done already ({unit}: {length:,})", hint=hint)
+
+
+def _goes_further(before: "Recipe", after: "Recipe", total_steps: int) -> bool:
+    """Whether training would end later than it did, after so many steps. How many an epoch has, only the data say."""
+    (old_unit, old), (unit, new) = (next(iter(recipe.train.stop.model_dump().items())) for recipe in (before, after))
+    if unit == old_unit:
+        return bool(new > old)
+    return unit != "steps" or bool(new > total_steps)
 
 
 def _check_step(run: "RunPaths", step: int) -> None:

@@ -44,7 +44,20 @@ def test_a_run_that_is_done_is_resumed_only_to_go_further(make_run: MakeRun) -> 
     with pytest.raises(InputError, match=r"is done already \(steps: 20\)") as caught:
         again(run)
     assert "-s train.stop.steps=40" in str(caught.value)
+    with pytest.raises(InputError, match=r"is done already \(steps: 20\)") as caught:
+        again(run, "train.stop.steps=19")
+    assert "-s train.stop.steps=40" in str(caught.value)
     again(run, "train.stop.steps=40")
+
+
+def test_epochs_are_resumed_for_steps_only_to_go_further(make_run: MakeRun) -> None:
+    run = make_run("done")
+    recipe = run.attempt(1).recipe
+    recipe.write_text(recipe.read_text().replace("stop: {steps: 20}", "stop: {epochs: 2}"))
+    assert "epochs: 2" in recipe.read_text()
+    with pytest.raises(InputError, match=r"is done already \(epochs: 2\)"):
+        again(run, "train.stop.steps=20")
+    again(run, "train.stop.steps=21")
 
 
 def test_a_run_that_is_done_may_go_back(dlrmx: Dlrmx, make_run: MakeRun, fake_node: Play) -> None:
