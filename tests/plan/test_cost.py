@@ -31,6 +31,18 @@ def test_weights_and_state_of_each_rank_are_exact() -> None:
     assert {rank.host_bytes for rank in memory} == {0}
 
 
+def test_buffers_are_those_of_the_busiest_moment() -> None:
+    """A one-hot table of 8 columns on one rank of two, 6 bags. Its rank: sums, message, message without flags, sorted,
+    and each id seven times. Each owner of 3 bags: the message sent, what the model took and its gradient, and twice an
+    id, a length and a number. A processor's heap holds 1.75 of it."""
+    plan = Plan(2, {"a": TablePlan(10, 8, "fp32", "table_wise", strips=(Strip(0, 10, 0, 8, 0, 1),))}, ranks_per_node=2)
+    recipe = plan_recipe({"a": {"rows": 10, "dim": 8}}, batch=6)
+    holder, other = (rank.exchange_bytes for rank in predict(plan, recipe, processors(2, 1 << 30)).memory)
+    vector, owner = 8 * 4, 3 * (3 * 8 * 4 + 2 * (4 + 4 + 8))
+    assert holder - other == pytest.approx(1.75 * 6 * (4 * vector + 7 * 4), abs=2)
+    assert other == pytest.approx(1.75 * owner, abs=2)
+
+
 def test_only_touched_bags_travel() -> None:
     """Of 9 one-hot bags each moves one vector of a, and each slice of b its part of 9 vectors; two of three ranks are
     another's. Ids: one of a and five of b for each slice, with a length where there may be several."""
