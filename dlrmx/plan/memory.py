@@ -18,7 +18,8 @@ STORED_ID_BYTES = 4  # and are read so, if their table has no more rows than tha
 # Of an id while it is routed: its row, slot, bag, part, target and order as int64, the sorted ones again, the id sent.
 ROUTE_ID_BYTES = 10 * 8 + ID_BYTES
 # What a step takes and gives back leaves holes in glibc's heap, which keeps them: it grows to so many times what is in
-# use at the busiest moment (1.6 to 2.1 in four workloads, by mallinfo2). A GPU's allocator has the reserve.
+# use at the busiest moment (1.6 to 2.1: growth of a worker over torch's count of live bytes). Set from the workloads
+# of benchmarks/predict.py together. A GPU's allocator has the reserve.
 HEAP_TIMES = {"cuda": 1.0, "cpu": 1.75}
 # By which a worker that has built nothing grows that trains next to nothing: buffers of libraries and process groups.
 WORKER_BYTES = {"cuda": 0, "cpu": 39 << 20}
