@@ -160,10 +160,10 @@ def _bar_line(progress: Progress, total_steps: int) -> "RenderableType":
 
 
 def record_texts(record: Entry) -> list[str]:
-    """A step's record in three lines: quality and speed, rates and memory, bytes exchanged."""
+    """A step's record in three lines: quality and speed, rates and memory, bytes exchanged (most first)."""
     loss, ne, auc = (format_metric(record.get(key)) for key in ("loss", "ne", "auc"))
     sent = record.get("bytes") or {}
-    kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sent.items())
+    kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(sent.items(), key=lambda kind: -kind[1]))
     lr = f"lr {format_rate(record.get('lr_dense'))} dense, {format_rate(record.get('lr_sparse'))} sparse"
     memory = f"process memory {format_bytes(record.get('rss_bytes') or 0)} a rank"
     return [

@@ -69,7 +69,7 @@ def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any
     lines.append(f"evaluates    {state.evaluates}" if state.evaluates else f"checkpoint   {checkpoint}")
     lines.append(f"path         {state.dir}")
     if found is None:
-        lines.append(f"next         {'  |  '.join(_next(state))}")
+        lines.append("next         " + f"\n{'':13}".join(_next(state)))
     else:
         lines.extend(["what to try:", *(f"  {text}" for text in found.tries)])
     return "\n".join(lines)

@@ -43,11 +43,12 @@ def _header(found: Survey, drafted: Draft, *, looks: int) -> list[str]:
     if not found.whole:
         begins = files if found.sampled_files == len(found.files) else f"{found.sampled_files} of {files}"
         rows = f"the first {found.rows:,} rows of {begins}, about {found.rows_in_all:,} rows in all"
+    marked = f"{looks} line{'' if looks == 1 else 's'} marked so: guesses about what only you know"
     return [
         f"# Drafted by `dlrmx init` from {rows}.",
         "#",
         "#   command   dlrmx check FILE, dlrmx plan FILE, then dlrmx train FILE",
-        f"#   look      {looks} line{'' if looks == 1 else 's'} marked so: guesses about what only you know",
+        f"#   look      {marked if looks else 'nothing had to be guessed that only you know'}",
     ]
 
 

@@ -22,7 +22,8 @@ def test_the_display_shows_phase_bar_quality_and_cost() -> None:
     text = rendered(progress)
     for words in (
         "prepare", "plan", "start", "train", "evaluate", "save", "step 10 of 20", "10 s left", "loss 0.5000",
-        "NE 0.9000", "AUC 0.7000", "12.3 K samples/s", "lr 0.1 dense, 0.1 sparse", "exchange 9 KiB a step and rank",
+        "NE 0.9000", "AUC 0.7000", "12.3 K samples/s", "lr 0.1 dense, 0.1 sparse",
+        "exchange 9 KiB a step and rank: dense 4 KiB, vectors 2 KiB, gradients 2 KiB",
         "memory 3 GiB a rank",
     ):  # fmt: skip
         assert words in text, words

@@ -74,15 +74,15 @@ def test_the_next_commands_mean_this_very_run(
 ) -> None:
     """A name that means another run here, or several, is not offered: its path is."""
     here = make_run("stopped", name="mine")
-    assert "dlrmx resume mine " in dlrmx("status").stdout
+    assert "dlrmx resume mine\n" in dlrmx("status").stdout
     there = RunPaths(tmp_path / "elsewhere" / "runs" / "mine")
     shutil.copytree(here.dir, there.dir)
     register(there)
-    assert f"dlrmx resume {there.dir} " in dlrmx("status", there.dir).stdout  # here `mine` is the other one
-    assert "dlrmx resume mine " in dlrmx("status", here.dir).stdout
+    assert f"dlrmx resume {there.dir}\n" in dlrmx("status", there.dir).stdout  # here `mine` is the other one
+    assert "dlrmx resume mine\n" in dlrmx("status", here.dir).stdout
     (tmp_path / "neither").mkdir()
     monkeypatch.chdir(tmp_path / "neither")
-    assert f"dlrmx resume {here.dir} " in dlrmx("status", here.dir).stdout
+    assert f"dlrmx resume {here.dir}\n" in dlrmx("status", here.dir).stdout
 
 
 def test_status_as_json_is_as_documented(dlrmx: Dlrmx, make_run: MakeRun) -> None:

@@ -71,7 +71,8 @@ def test_a_status_without_anything_wrong_is_short(make_run: MakeRun) -> None:
     run = make_run("done", {"event": "finished", "step": 20})
     lines = status_text(run, run_state(run), EVALUATION).splitlines()
     assert lines[0] == "clicks-1: done  step 20 of 20  attempt 1"
-    assert [line.split()[0] for line in lines[1:]] == ["evaluation", "checkpoint", "path", "next"]
+    assert [line[:13].strip() for line in lines[1:]] == ["evaluation", "checkpoint", "path", "next", "", ""]
+    assert [line[13:18] for line in lines[-3:]] == ["dlrmx"] * 3
 
 
 def test_a_lost_run_names_its_cause_and_the_way_on(make_run: MakeRun) -> None:

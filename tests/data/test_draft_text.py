@@ -115,7 +115,10 @@ def test_criteos_files_are_read_by_their_own_reader(tmp_path: Path, header: bool
     names = [b"\t".join(name.encode() for name in ("label", *CRITEO_DENSE, *CRITEO_FEATURES))] if header else []
     write(tmp_path / "day_0", *names, *random_rows(200))
     found = survey([str(tmp_path / "day_0")])
-    (tmp_path / "r.yaml").write_text(recipe_text(found, draft(found), ["day_0"]))
+    text = recipe_text(found, draft(found), ["day_0"])
+    assert "# look:" not in text
+    assert "#   look      nothing had to be guessed that only you know" in text.splitlines()
+    (tmp_path / "r.yaml").write_text(text)
     recipe = load_recipe(tmp_path / "r.yaml").recipe
     assert recipe.data.kind == "criteo"
     assert [list(recipe.dense), list(recipe.features)] == [list(CRITEO_DENSE), list(CRITEO_FEATURES)]
