@@ -356,7 +356,11 @@ def _refuse_live_or_done(run: "RunPaths", before: "Recipe", after: "Recipe", fro
     if is_live(run):
         raise InputError(f"run {run.name} is running already", hint=f"follow it with: dlrmx watch {words_for(run)}")
     state = run_state(run)
-    if state.state == "done" and from_step is None and not _goes_further(before, after, state.total_steps or 0):
+    if (
+        state.state == "done"
+        and from_step is None
+        and not _goes_further(before, after, max(state.step or 0, state.total_steps or 0))
+    ):
         unit, length = next(iter(before.train.stop.model_dump().items()))
         hint = f"train longer: dlrmx resume {words_for(run)} -s train.stop.{unit}={2 * length}"
         raise InputError(f"run {run.name} is done already ({unit}: {length:,})", hint=hint)

@@ -7,6 +7,7 @@ import pytest
 from dlrmx.errors import InputError
 from dlrmx.recipe.load import read_frozen
 from dlrmx.runs.claim import claim_attempt, hold
+from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import RunPaths
 from dlrmx_cli import other_files, start
 from dlrmx_cli.live import open_view
@@ -58,6 +59,10 @@ def test_epochs_are_resumed_for_steps_only_to_go_further(make_run: MakeRun) -> N
     with pytest.raises(InputError, match=r"is done already \(epochs: 2\)"):
         again(run, "train.stop.steps=20")
     again(run, "train.stop.steps=21")
+    append_event(run.attempt(1), "finished", step=30)  # as where it was begun with more epochs
+    with pytest.raises(InputError, match="is done already"):
+        again(run, "train.stop.steps=30")
+    again(run, "train.stop.steps=31")
 
 
 def test_a_run_that_is_done_may_go_back(dlrmx: Dlrmx, make_run: MakeRun, fake_node: Play) -> None:
