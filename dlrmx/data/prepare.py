@@ -30,7 +30,7 @@ from dlrmx.data.splits import SPLIT_HASH, check_files
 from dlrmx.data.vocabulary_files import keep_vocabularies
 from dlrmx.data.work import WorkFolder
 from dlrmx.data.writer import DatasetWriter, Identity, row_facts
-from dlrmx.errors import InputError
+from dlrmx.errors import DlrmxError, InputError
 from dlrmx.recipe.schema import Criteo, Recipe, Synthetic, Tabular
 from dlrmx.runs.layout import prepared_dir
 
@@ -284,8 +284,8 @@ def _remove_stale(folder: Path) -> None:
                 shutil.rmtree(partial, ignore_errors=True)
 
 
-def _cannot_write(target: Path, error: OSError) -> InputError:
-    return InputError(
+def _cannot_write(target: Path, error: OSError) -> DlrmxError:
+    return DlrmxError(
         f"cannot write prepared data below {target.parent}: {error.strerror or error}",
         hint="Free some space, or choose another root in the cluster's profile. What is done is not done again.",
     )

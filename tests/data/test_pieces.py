@@ -24,7 +24,7 @@ from dlrmx.data import criteo_lines, pool
 from dlrmx.data.manifest import MANIFEST, Manifest, read_manifest, verify
 from dlrmx.data.prepare import prepare, prepared_path
 from dlrmx.data.source import Piece
-from dlrmx.errors import InputError
+from dlrmx.errors import DlrmxError, InputError
 from dlrmx.recipe.schema import Recipe
 
 SPLIT = {"validation": 0.1, "test": 0.2}
@@ -365,7 +365,7 @@ def test_a_disk_that_is_full_at_any_moment(tmp_path: Path, monkeypatch: pytest.M
     for number in range(1, calls, 7):
         root = tmp_path / f"{number}"
         calls, fails_at = 0, number
-        with pytest.raises(InputError, match="cannot write prepared data below .*: No space left on device"):
+        with pytest.raises(DlrmxError, match="cannot write prepared data below .*: No space left on device"):
             prepare(recipe, root)
         assert not prepared_path(recipe, root).exists()
         assert not list(root.glob("prepared/.partial-*"))

@@ -12,7 +12,7 @@ from data_recipes import recipe, tabular
 from dlrmx.data import prepare as module
 from dlrmx.data.manifest import MANIFEST, Manifest, verify
 from dlrmx.data.prepare import data_fingerprint, prepare, prepared_path
-from dlrmx.errors import InputError
+from dlrmx.errors import DlrmxError, InputError
 from dlrmx.recipe.schema import Recipe
 
 
@@ -139,8 +139,9 @@ def test_two_processes_at_once_both_succeed(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "prepared").write_text("a file")
-    with pytest.raises(InputError, match="cannot write prepared data below"):
+    with pytest.raises(DlrmxError, match="cannot write prepared data below") as caught:
         prepare(synthetic(), tmp_path)
+    assert caught.value.exit_code == 1  # not the input is bad
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,8 +149,9 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("dlrmx.data.output.os.fsync", full)
-    with pytest.raises(InputError, match="No space left on device"):
+    with pytest.raises(DlrmxError, match="No space left on device") as caught:
         prepare(synthetic(), tmp_path)
+    assert caught.value.exit_code == 1
     assert list((tmp_path / "prepared").iterdir()) == []
 
 
