@@ -100,9 +100,11 @@ class KubernetesProfile(Profile):
     priority_class: ObjectName | None = setting("of the pods; default: the cluster's", None, resume="free")
     image: Image = setting("container image with dlrmx in it", resume="free")
     image_pull_secrets: list[ObjectName] = setting("Secrets that the image is pulled with", [], resume="free")
-    cpus: float | None = setting("processors of a node's pod; default: as many as are free", None, resume="free", gt=0)
+    cpus: float | None = setting(
+        "processors of a node's pod; default: as many as are free", None, resume="free", ge=0.001, le=MOST
+    )
     gpus: int | None = setting("GPUs of a node's pod (nvidia.com/gpu); default: none", None, resume="free", ge=1)
-    shared_memory_gib: float = setting("size of a pod's /dev/shm, which NCCL needs", 8.0, resume="free", gt=0)
+    shared_memory_gib: float = setting("size of a pod's /dev/shm, which NCCL needs", 8.0, resume="free", gt=0, le=MOST)
     node_selector: dict[LabelKey, LabelValue] = setting("labels of the machines to use", {}, resume="free")
     tolerations: list[Toleration] = setting("taints of the machines to use", [], resume="free")
     volumes: dict[Label, Volume] = setting("folders that outlive the pods: runs, data", {}, resume="free")

@@ -71,6 +71,8 @@ def test_without_checkpoints_no_volume_is_needed(tmp_path: Path) -> None:
         ("namespace", "Team A", "lower-case letters"),
         ("image", "a b", "without blanks"),
         ("port", 80_000, "at most 65527"),
+        ("cpus", 1e-9, "must be at least 0.001"),
+        ("shared_memory_gib", 1e300, "must be at most 1000000000"),
         ("queue", "Big_Queue", "lower-case letters"),
         ("node_selector.pool", "a value", "a label's value"),
         ("volumes.runs", {"mount": "/runs"}, "needs one of claim, host_path and nfs, and has none"),
