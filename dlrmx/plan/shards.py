@@ -146,4 +146,7 @@ def _table_from(entry: dict[str, Any]) -> TablePlan:
     numbers = [entry["rows"], entry["dim"], *(number for strip in entry["strips"] for number in strip[:6])]
     if wrong := [number for number in numbers if type(number) is not int]:
         raise ValueError(f"{wrong[0]!r} is no whole number")
+    ratios = [ratio for strip in entry["strips"] for ratio in strip[7:8]]
+    if odd := [ratio for ratio in ratios if type(ratio) not in (int, float) or not 0 <= ratio <= 1]:
+        raise ValueError(f"{odd[0]!r} is no cache ratio")
     return TablePlan(**{**entry, "strips": tuple(Strip(*strip) for strip in entry["strips"])})

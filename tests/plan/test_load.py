@@ -47,6 +47,8 @@ def test_no_such_file(tmp_path: Path) -> None:
         json.dumps({"version": 2, "world": 2, "notes": [], "tables": {"a": {"rows": 1}}}),
         make_plan(RECIPE, processors(2, 1 << 30)).to_json().replace('"version": 2', '"version": 3'),
         make_plan(RECIPE, processors(2, 1 << 30)).to_json().replace("[[0, ", '[["zero", '),
+        make_plan(RECIPE, processors(2, 1 << 30)).to_json().replace('"hbm", 0.0]', '"hbm", "x"]'),
+        make_plan(RECIPE, processors(2, 1 << 30)).to_json().replace('"hbm", 0.0]', '"hbm", NaN]'),
     ],
 )
 def test_not_a_plan(tmp_path: Path, text: str) -> None:
