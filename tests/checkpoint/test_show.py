@@ -67,7 +67,7 @@ def test_the_plan_is_one_line_per_table(tmp_path: Path) -> None:
 
 def test_a_plan_of_another_version_does_not_hide_the_rest(tmp_path: Path) -> None:
     path = save_all(make_run(tmp_path), None, 1, [], state={"plan": {"version": 99}}).path
-    assert describe(path).plan == ("not readable by this version (plan version 99; this dlrmx reads 1)",)
+    assert describe(path).plan == ("not readable by this version (plan version 99; this dlrmx reads 2)",)
 
 
 def test_no_checkpoint_is_an_input_error(tmp_path: Path) -> None:
