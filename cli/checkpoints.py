@@ -70,7 +70,7 @@ def prune_checkpoints(
     from dlrmx.checkpoint.retain import prune
     from dlrmx.runs.claim import hold
 
-    from .start import newest_recipe
+    from .again import newest_recipe
 
     paths = runs.find(run)
     wanted = newest_recipe(paths).checkpoint

@@ -47,11 +47,11 @@ def resume(
     json: options.Json = False,
 ) -> None:
     """Go on with a run from its newest good checkpoint."""
-    from . import attached, runs, start
+    from . import again, attached, runs
 
     paths = runs.find(run)
-    loaded = start.load_again(paths, set_, cluster, nodes, from_step)
-    start.check_checkpoint(paths, from_step)
+    loaded = again.load_again(paths, set_, cluster, nodes, from_step)
+    again.check_checkpoint(paths, from_step)
     if dry_run:
         print_result(attached.dry_run(loaded, paths.name, resume={"from_step": from_step}))
         return
@@ -78,12 +78,12 @@ def evaluate(
     json: options.Json = False,
 ) -> None:
     """Evaluate a checkpoint: on a split, or on other files."""
-    from . import attached, checkpoints, other_files, start
+    from . import again, attached, checkpoints, other_files
 
     if data and split:
         raise InputError("--split is of the recipe's own data, which --data replaces: give one of them")
     path = checkpoints.find_good_checkpoint(target)
-    loaded = start.load_for_checkpoint(path)
+    loaded = again.load_for_checkpoint(path)
     asked = other_files.asked(path, predict, split=None if data else split or "test")
     loaded = other_files.with_files(loaded, data) if data else loaded
     raise typer.Exit(attached.evaluate(loaded, asked, json=json))

@@ -218,6 +218,7 @@ cli/: the Typer app, installed as dlrmx_cli. Verbs and rendering only.
     cli/output.py             results on stdout, messages on stderr
     cli/train.py              train, resume, evaluate
     cli/start.py              from a recipe to a job that can be submitted
+    cli/again.py              from a run to a recipe that goes on with it
     cli/attached.py           starts a job and stays with it
     cli/init.py               init
     cli/other_files.py        files that a trained model is to score
