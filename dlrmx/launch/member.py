@@ -23,7 +23,7 @@ from dlrmx.launch.inputs import prepare_data
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.link import Link, Message
 from dlrmx.launch.outcome import note_silent_death
-from dlrmx.launch.place import PORTS, Place
+from dlrmx.launch.place import PORTS, START_AGAIN, Place
 from dlrmx.launch.stopping import StopRequested, StopSignals
 from dlrmx.recipe.clusters import workers_per_node
 from dlrmx.recipe.fingerprint import fingerprint
@@ -68,8 +68,9 @@ class Member:
             self._take_part(message)
             self._pump()
             self.link.tell("ended")
+        # Whether to try again is for node 0 to say, which remembers the attempts: a failure here would end the job.
         print(f"node 0 is gone: {self.link.lost}", file=sys.stderr, flush=True)
-        return 1
+        return START_AGAIN
 
     def _take_part(self, message: Message) -> None:
         attempt, shared = self._open(message)

@@ -25,7 +25,7 @@ from dlrmx.launch.job import JOB_VARIABLE, JobSpec
 from dlrmx.launch.local import PARENT_VARIABLE
 from dlrmx.launch.member import Member, join
 from dlrmx.launch.outcome import note_silent_death, outcome_of, why_unwritten
-from dlrmx.launch.place import APP_VARIABLE, free_port, place_of, token_of
+from dlrmx.launch.place import APP_VARIABLE, START_AGAIN, free_port, place_of, token_of
 from dlrmx.launch.retry import GiveUp, Outcome, Retry, decide
 from dlrmx.launch.stopping import StopRequested, StopSignals
 from dlrmx.launch.telling import telling
@@ -42,7 +42,7 @@ from dlrmx.runs.registry import register
 from dlrmx.runs.run_file import read_run, update_run
 
 WORKER = ("-m", "dlrmx.train.worker")
-AGAIN = STOPPED = 75  # EX_TEMPFAIL: a scheduler starts the job again
+AGAIN = STOPPED = START_AGAIN
 STOPPED_FOR_GOOD = 76
 KILLED = 130
 # Beyond the grace in which an earlier start of the job saves: its workers are killed, their agents say so.

@@ -19,6 +19,7 @@ RENDEZVOUS_VARIABLE = "DLRMX_RENDEZVOUS"
 APP_VARIABLE = "DLRMX_APP"
 START_VARIABLE = "DLRMX_START"
 NODE_RANK_VARIABLES = ("DLRMX_NODE_RANK", "SLURM_NODEID", "VC_TASK_INDEX", "JOB_COMPLETION_INDEX")
+START_AGAIN = 75  # EX_TEMPFAIL: exit code with which a node asks its scheduler to start the job again
 # Two jobs may get one port on one machine: the second takes the next, and who asks the wrong one is sent on.
 PORTS = 8
 
