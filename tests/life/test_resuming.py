@@ -95,7 +95,7 @@ def test_init_from_takes_the_weights_along_and_nothing_else(house: House) -> Non
     before, after = tensors_of(source), tensors_of(house.run("fresh").checkpoint(1))
     for name in ("item", "page", "user"):
         sums = f"table/{name}/adagrad.sum"
-        assert before[sums].max() > 100 * after[sums].max() > 0, "a sum that went on would only have grown"
+        assert before[sums].max() > 10 * after[sums].max() > 0, "a sum that went on would only have grown"
     with open_checkpoint(house.run("fresh").checkpoint(1)) as stored:
         assert (stored.state["step"], stored.state["epoch"], stored.state["row"]) == (1, 1, 0)
 
