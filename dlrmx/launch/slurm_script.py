@@ -18,10 +18,10 @@ SRUN_WAIT_S = 60
 
 TAIL = """\
 # 75: it has saved because Slurm asked, or lost a node. Above 128, but for 130: it was killed. It goes on in the next
-# start, unless it was cancelled, or Slurm has begun that one already.
+# start, unless Slurm is ending the job (scancel: COMPLETING by then), or has begun that start already.
 if [ "$code" -eq 75 ] || { [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; }; then
   case "$(scontrol show job -o "$SLURM_JOB_ID")" in
-    *JobState=CANCELLED*) ;;
+    *JobState=CANCELLED* | *JobState=COMPLETING*) ;;
     *" Restarts=${SLURM_RESTART_COUNT:-0} "*) scontrol requeue "$SLURM_JOB_ID" ;;
   esac
 fi
