@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from dlrmx.plan.choose import cheapest, lower_bound_s
+from dlrmx.plan.choose import cheapest
 from dlrmx.plan.cost import predict
-from dlrmx.plan.options import Ask, enumerate_options
+from dlrmx.plan.options import Ask, Options, enumerate_options
 from dlrmx.plan.shards import Plan
 from dlrmx.plan.topology import KINDS, Topology
 from dlrmx.recipe.schema import Recipe
@@ -49,6 +49,14 @@ def _small(recipe: Recipe, topology: Topology, filled: float) -> Topology:
     options = enumerate_options(Ask(recipe, topology))
     taken = options.total_bytes[cheapest(options), np.arange(len(recipe.tables))].sum() / topology.world
     return replace(topology, hbm_bytes=int(taken / filled + options.ask.fixed_bytes), ddr_bytes=0)
+
+
+def lower_bound_s(options: Options) -> float:
+    """The larger of the mean over ranks of all cheapest forms that fit, and the largest part of one on a rank."""
+    seconds = np.where(options.fitting(), options.total_s, np.inf)
+    form, every = seconds.argmin(axis=0), np.arange(seconds.shape[1])
+    mean = seconds[form, every].sum() / options.ask.topology.world
+    return float(max(mean, options.largest_s[form, every].max(initial=0.0)))
 
 
 def bound_and_load(plan: Plan, recipe: Recipe, topology: Topology) -> tuple[float, float]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from torchx.specs import AppState
 
 SQUEUE_FORMAT = "%i|%T|%r|%S|%N"  # job, state, reason, start, nodes
-FIELD = re.compile(r"(?:^|\s)(JobState|Reason|StartTime|NodeList|ExitCode|Requeue|Restarts)=(\S*)")
 SACCT_FIELDS = "JobID,State,ExitCode,NodeList"
 
 STATES = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from torchx.runner import Runner
 
@@ -27,24 +27,9 @@ from dlrmx.runs.run_file import read_run, update_run
 KILL_PATIENCE_S = 5.0
 
 
-class Handle(Protocol):
-    """A submitted job. words: why it waits or how it failed, as its scheduler says."""
-
-    run: RunPaths
-    app: str
-    remote: bool
-    words: str
-
-    def poll(self) -> int | None:
-        """Exit code of the job: 0 done, 75 stopped and saved, 1 failed, 2 bad input, 130 killed; None while it runs."""
-
-    def stop(self) -> None:
-        """Ask the job to save and stop; `poll` tells when it has."""
-
-
 @dataclass
 class LocalJob:
-    """A job on this machine. process: the node process, a child of ours."""
+    """A job on this machine, to be used as a RemoteJob is. process: the node process, a child of ours."""
 
     run: RunPaths
     app: str

@@ -48,7 +48,6 @@ class SparseSum:
         self._wanted = torch.tensor(wanted, dtype=torch.int64, device=device)
         self.residual = torch.zeros(total, device=device)
         self.tau = torch.zeros(len(sizes), device=device)
-        self.sent = 0  # entries that this rank sent in the last step
 
     def sum(self, gradient: torch.Tensor, *, step: int) -> None:
         """Replace `gradient` (N,), finite, by the sum over all ranks of what each sent. Collective."""
@@ -56,7 +55,6 @@ class SparseSum:
         if step % self._settings.every == 0:
             self._refresh(entries)
         mask = ~(entries.abs() < torch.repeat_interleave(self.tau, self._sizes))  # a NaN is sent, and so found
-        self.sent = int(mask.sum())
         sending = self._rounded(torch.where(mask, entries, 0))
         entries.sub_(sending)
         parts = [

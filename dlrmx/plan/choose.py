@@ -28,16 +28,6 @@ def cheapest(options: Options) -> Ints:
     return np.where(np.isfinite(value).any(axis=0), value.argmin(axis=0), -1)
 
 
-def lower_bound_s(options: Options) -> float:
-    """Seconds that no plan's most loaded rank goes below, but for splitting what is cheapest whole.
-
-    The larger of the mean over ranks of all tables' cheapest forms, and the largest part of any of these on a rank.
-    """
-    form, every = cheapest(options), np.arange(len(options.workload.names))
-    mean = options.total_s[form, every].sum() / options.ask.topology.world
-    return float(max(mean, options.largest_s[form, every].max(initial=0.0)))
-
-
 def choices(options: Options) -> list[tuple[float, Ints]]:
     """Forms for all tables, (T,) each, and a bound of the seconds on the most loaded rank; the lowest bound first.
 

@@ -12,6 +12,7 @@ import pytest
 
 from dlrmx.launch import submit
 from dlrmx.launch.job import JobSpec
+from dlrmx.launch.remote import RemoteJob
 from dlrmx.recipe.profiles import Profile
 from dlrmx.runs.claim import is_live
 from dlrmx.runs.layout import RunPaths
@@ -103,7 +104,7 @@ def test_a_dry_run_prints_what_would_be_submitted(
     """Once the data are prepared, the printed job and the submitted one are the same, plan and name included."""
     submitted: list[JobSpec] = []
 
-    def note_and_submit(spec: JobSpec, profile: Profile, *, attached: bool) -> submit.Handle:
+    def note_and_submit(spec: JobSpec, profile: Profile, *, attached: bool) -> submit.LocalJob | RemoteJob:
         submitted.append(spec)
         return real(spec, profile, attached=attached)
 

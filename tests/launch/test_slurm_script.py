@@ -145,10 +145,11 @@ def test_a_start_that_slurm_has_replaced_requeues_nothing(desk: Desk) -> None:
     assert not desk.requeued
 
 
-def test_a_cancelled_job_is_not_requeued(desk: Desk) -> None:
+@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
+def test_a_cancelled_job_is_not_requeued(desk: Desk, state: str) -> None:
     """scancel, too, has it save first; and Slurm would requeue a cancelled job that asks for it."""
     text = script(desk.run, SlurmProfile(scheduler="slurm"), {}, "bash -c 'exit 75'")
-    assert desk.execute(text, STATE="CANCELLED") == 75
+    assert desk.execute(text, STATE=state) == 75
     assert not desk.requeued
 
 
