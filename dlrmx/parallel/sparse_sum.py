@@ -54,7 +54,7 @@ class SparseSum:
         entries = self.residual.add_(gradient)
         if step % self._settings.every == 0:
             self._refresh(entries)
-        mask = ~(entries.abs() < torch.repeat_interleave(self.tau, self._sizes))  # a NaN is sent, and so found
+        mask = self.keep(entries)
         sending = self._rounded(torch.where(mask, entries, 0))
         entries.sub_(sending)
         parts = [
@@ -70,6 +70,10 @@ class SparseSum:
         answer = pack(rounded, touched, self._codec.dtype, tell=False)
         answers = self._swap([answer] * self._wire.world, [last - first for first, last in self._parts()])
         torch.cat([values for values, _ in answers], out=gradient)
+
+    def keep(self, entries: torch.Tensor) -> torch.Tensor:
+        """Which entries (N,) are over their threshold, (N,) bool."""
+        return ~(entries.abs() < torch.repeat_interleave(self.tau, self._sizes))  # a NaN is sent, and so found
 
     def _parts(self) -> list[tuple[int, int]]:
         return list(zip(self._cuts[:-1], self._cuts[1:], strict=True))
