@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlrmx.units import format_bytes, format_count, format_metric
 
-from .output import table
+from .output import printable, table
 
 if TYPE_CHECKING:
     from dlrmx.data.fit import Finding
@@ -140,6 +140,7 @@ def ranges(facts: "FeatureFacts") -> list[int]:
 
 
 def shortened(text: str, width: int) -> str:
+    text = printable(text)  # before it is cut: what is shown of a character is longer
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

@@ -121,7 +121,8 @@ def render(progress: Progress, now: float = 0.0) -> "RenderableType":
     if progress.doing:
         lines.append(Text(f"  {printable(progress.doing)}"))
     if progress.record:
-        lines.extend(Text(f"  {text}", overflow="ellipsis", no_wrap=True) for text in record_texts(progress.record))
+        texts = map(printable, record_texts(progress.record))
+        lines.extend(Text(f"  {text}", overflow="ellipsis", no_wrap=True) for text in texts)
     if progress.total_steps:  # last, as it is short: the ^C that a terminal writes behind a full line tears the display
         lines.append(_bar_line(progress, progress.total_steps))
     if progress.saves_failed:

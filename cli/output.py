@@ -1,6 +1,7 @@
 """Where things are printed: results on stdout (text or JSON), progress and messages on stderr."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +12,13 @@ import typer
 from dlrmx.errors import InputError
 
 JSON_VERSION = 1
-# What a terminal would obey (C0, DEL, C1), but for tabs and line ends.
-CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+# What a terminal obeys, and what has it show another text than there is: controls (C0 but tabs and line ends, DEL, C1),
+# marks that turn the direction of writing or take no room, other line ends, halves of characters (bytes of a file's
+# name that are no UTF-8: stdout would refuse them).
+UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f]"
+)
 
 
 def print_result(text: str) -> None:
@@ -46,8 +52,13 @@ def say_error(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with its control characters shown, not sent: names and values of recipes and logs are anybody's."""
-    return text.translate(CONTROLS)
+    """The text with what cannot be seen shown (`\\x1b`), not sent: names in recipes and lines of logs are anybody's."""
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _in_a_line(text: str) -> str:
+    """As `printable`, and tabs and line ends too: they would tear a line of aligned texts."""
+    return printable(text).replace("\t", "\\t").replace("\n", "\\n")
 
 
 def stderr_is_terminal() -> bool:
@@ -57,7 +68,7 @@ def stderr_is_terminal() -> bool:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> str:
     """Aligned columns under a header; those named in `right` are set to the right. Plain text, so that it pipes."""
-    lines = [list(header), *(list(row) for row in rows)]
+    lines = [[_in_a_line(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     to_right = [name in right for name in header]
     return "\n".join(_aligned(line, widths, to_right) for line in lines)
@@ -70,5 +81,6 @@ def _aligned(line: Sequence[str], widths: Sequence[int], to_right: Sequence[bool
 
 def pairs(facts: Mapping[str, str]) -> str:
     """One `name  value` line per fact, values aligned."""
-    width = max(len(name) for name in facts)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in facts.items())
+    lines = {_in_a_line(name): _in_a_line(value) for name, value in facts.items()}
+    width = max(map(len, lines))
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines.items())

@@ -29,6 +29,12 @@ def test_the_display_shows_phase_bar_quality_and_cost() -> None:
         assert words in text, words
 
 
+def test_the_display_does_not_obey_what_a_record_says() -> None:
+    text = rendered(Progress(1, record={**STEP, "bytes": {"de\x1b[2Jnse\u202e": 4096}}, doing="ro\x9bws"))
+    assert "\x1b" not in text and "\u202e" not in text and "\x9b" not in text
+    assert "de\\x1b[2Jnse\\u202e 4 KiB" in text
+
+
 def test_the_display_shows_how_long_each_phase_takes() -> None:
     progress = Progress(1, phase="start", since=100.0, spent={"prepare": 75.0, "plan": 0.2})
     console = Console(width=160, color_system=None)

@@ -42,3 +42,27 @@ def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixtu
     captured = capsys.readouterr()
     assert "\x1b[2J" not in captured.out + captured.err
     assert "\x07" not in captured.out + captured.err
+
+
+# What turns the direction of writing, takes no room, ends a line, or is half a character (of a file's name).
+HIDDEN = ("\u202e", "\u2066", "\u200f", "\u061c", "\u200b", "\ufeff", "\u2028", "\x85", "\udcff", "\U000e0041")
+
+
+@pytest.mark.parametrize("char", HIDDEN)
+def test_what_has_a_text_look_like_another_is_shown(char: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for show in (print_result, say, say_error):
+        show(f"gnp{char}.yaml")
+    captured = capsys.readouterr()
+    assert char not in captured.out + captured.err
+    assert f"gnp\\{ascii(char)[2:-1]}.yaml" in captured.out
+
+
+def test_letters_of_any_language_stay_as_they_are() -> None:
+    name = "Größe 年龄 возраст عمر کتاب\u200cها 👩\u200d🚀 █"
+    assert printable(name) == name
+
+
+def test_a_cell_stays_in_its_line_and_column() -> None:
+    text = table(["name", "rows"], [["it\nem\t\x1b", "7"], ["user", "1,000"]])
+    assert text.splitlines() == ["name          rows", "it\\nem\\t\\x1b  7", "user          1,000"]
+    assert pairs({"na\nme": "a\nb"}) == "na\\nme  a\\nb"
