@@ -29,8 +29,8 @@ def train(loaded: "Loaded", name: str | None, *, detach: bool, json: bool) -> in
     start.check_interpreter(loaded)
     with open_view() as view:
         planned = start.prepare_and_plan(loaded, view)
-        name = name or start.next_unseen_name(loaded)
-        run = create_run(start.root_of(loaded), loaded.recipe.name, name, fingerprint(loaded.recipe))
+        own = loaded.recipe.name, name, fingerprint(loaded.recipe)
+        run = create_run(start.root_of(loaded), *own, stamp=start.stamp(loaded))
         code = _attend(run, start.job(loaded, run.name, planned=planned), loaded, view, detach=detach)
     return _tell(run, code, json=json)
 
@@ -88,10 +88,10 @@ def _attend(run: "RunPaths", spec: "JobSpec", loaded: "Loaded", view: View, *, d
     from dlrmx.launch.submit import submit
 
     first = max((attempt.number for attempt in run.attempts()), default=0) + 1
-    view.show({"event": "phase", "phase": "start"})
     job = submit(spec, loaded.profile, attached=not detach)
     if detach:
         return None
+    view.show({"event": "phase", "phase": "start"})
     view.note(f"run {run.name} in {run.dir}")
     if isinstance(job, RemoteJob):
         return stay_with(job, view, first=first)

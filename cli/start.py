@@ -232,11 +232,11 @@ def next_name(loaded: "Loaded") -> str:
     """The name that the next run of this recipe would get."""
     from dlrmx.runs.claim import next_name as next_of
 
-    return next_unseen_name(loaded) or next_of(root_of(loaded), loaded.recipe.name)
+    return next_of(root_of(loaded), loaded.recipe.name, stamp(loaded))
 
 
-def next_unseen_name(loaded: "Loaded") -> str | None:
-    """A name by the clock, where this machine cannot see which numbers others' runs have; else None."""
+def stamp(loaded: "Loaded") -> str:
+    """The time, for a run's name, where this machine cannot see which numbers others' runs have; else nothing."""
     from dlrmx.runs.registry import unseen
 
-    return f"{loaded.recipe.name}-{time.strftime('%y%m%d-%H%M%S')}" if unseen(loaded.profile) else None
+    return time.strftime("%y%m%d-%H%M%S") if unseen(loaded.profile) else ""

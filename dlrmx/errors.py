@@ -3,6 +3,7 @@
 DlrmxError            1   the run failed
   InputError          2   a recipe, data, checkpoint or setting is wrong; nothing was started
   ClusterError        3   the cluster cannot be reached or refuses
+    Unanswered        3   it was asked, and did not answer
   UnknownRun          4   no such run
 
 The command line prints `str(error)` and exits with `exit_code`; a traceback is always our bug.
@@ -56,6 +57,10 @@ class ClusterError(DlrmxError):
     """The scheduler cannot be reached or refused the job."""
 
     exit_code = 3
+
+
+class Unanswered(ClusterError):
+    """The scheduler was asked and did not answer: whether it did what was asked is not known."""
 
 
 class UnknownRun(DlrmxError):

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from yaml import YAMLError
 
-from dlrmx.errors import ClusterError
+from dlrmx.errors import ClusterError, Unanswered
 from dlrmx.launch.kube_errors import Refused, refusal
 
 Object = dict[str, Any]
@@ -102,7 +102,9 @@ class KubeApi:
                 retries=False,
             )
         except urllib3.exceptions.HTTPError as error:
-            raise ClusterError(
+            never = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+            error_type = ClusterError if isinstance(error, never) else Unanswered
+            raise error_type(
                 f"the Kubernetes API server at {configuration.host} cannot be reached: {error}",
                 hint="is the VPN up, and is it the right kubeconfig context? Try: kubectl cluster-info",
             ) from error

@@ -83,8 +83,12 @@ class KubernetesScheduler(Scheduler[KubernetesOpts]):  # type: ignore[misc]
             "name": request.app.name,
             "uid": made["metadata"]["uid"],
         }
-        for one in others:
-            _create_owned(api, one, owner)
+        try:
+            for one in others:
+                _create_owned(api, one, owner)
+        except ClusterError:
+            api.delete(f"{path}/{request.app.name}")  # its pods would wait for each other in vain
+            raise
         return request.app.id
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:

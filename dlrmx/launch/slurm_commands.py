@@ -4,7 +4,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from dlrmx.errors import ClusterError
+from dlrmx.errors import ClusterError, Unanswered
 
 PATIENCE_S = 60
 # Of the shell's SLURM_* variables these say where the cluster is; the others steer jobs.
@@ -31,11 +31,10 @@ REFUSALS = {
 UNREACHABLE = (
     "unable to contact",
     "connection refused",
-    "timed out",
-    "socket timed out",
     "could not establish",
-    "zero bytes",
 )
+# What was asked may have arrived.
+UNANSWERED = ("timed out", "zero bytes")
 
 
 class NoSuchJob(ClusterError):
@@ -47,7 +46,7 @@ class NoAccounting(ClusterError):
 
 
 def slurm(*words: str, stdin: str | None = None) -> str:
-    """What a command of Slurm's prints. Raises ClusterError (NoSuchJob, NoAccounting), in plain words."""
+    """What a command of Slurm's prints. Raises ClusterError (NoSuchJob, NoAccounting, Unanswered), in plain words."""
     try:
         done = subprocess.run(
             words, input=stdin, capture_output=True, text=True, env=clean(os.environ), timeout=PATIENCE_S, check=False
@@ -56,7 +55,7 @@ def slurm(*words: str, stdin: str | None = None) -> str:
         hint = "submit from a login node of the cluster; `--dry-run` prints the job's script anywhere"
         raise ClusterError(f"there is no {words[0]} on this machine", hint=hint) from None
     except subprocess.TimeoutExpired:
-        raise ClusterError(f"{words[0]} did not answer within {PATIENCE_S} s", hint=_ASK) from None
+        raise Unanswered(f"{words[0]} did not answer within {PATIENCE_S} s", hint=_ASK) from None
     if done.returncode != 0:
         raise _error(words, done.stderr.strip() or f"it ended with exit code {done.returncode}")
     return done.stdout
@@ -79,8 +78,9 @@ def _error(words: Sequence[str], said: str) -> ClusterError:
         return NoSuchJob(f"Slurm knows no job {words[-1]} (any more)")
     if "accounting storage is disabled" in lower or "slurm accounting storage" in lower:
         return NoAccounting(f"{words[0]}: {said}")
-    if any(sign in lower for sign in UNREACHABLE):
-        return ClusterError(f"the Slurm controller does not answer: {_last(said)}", hint=_ASK)
+    if any(sign in lower for sign in (*UNREACHABLE, *UNANSWERED)):
+        error_type = Unanswered if any(sign in lower for sign in UNANSWERED) else ClusterError
+        return error_type(f"the Slurm controller does not answer: {_last(said)}", hint=_ASK)
     hint = next((hint for sign, hint in REFUSALS.items() if sign in lower), "")
     verb = "refuses the job" if words[0] == "sbatch" else "fails"
     return ClusterError(f"{words[0]} {verb}: {_last(said)}", hint=hint)

@@ -1,6 +1,7 @@
 """Submitting a job, showing it unsubmitted, cancelling it: the one door to torchx."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 from torchx.runner import Runner
 
-from dlrmx.errors import InputError
+from dlrmx.errors import ClusterError, InputError, Unanswered
 from dlrmx.launch.app import app_def
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.local import local_scheduler
@@ -21,7 +22,7 @@ from dlrmx.launch.remote import RemoteJob, job_of
 from dlrmx.recipe.profiles import Profile
 from dlrmx.runs.claim import hold, is_copy, is_live, note_copy, stop_run
 from dlrmx.runs.layout import RunPaths
-from dlrmx.runs.registry import register, seen_root, unseen
+from dlrmx.runs.registry import forget, register, seen_root, unseen
 from dlrmx.runs.run_file import read_run, update_run
 
 KILL_PATIENCE_S = 5.0
@@ -60,17 +61,18 @@ def submit(spec: JobSpec, profile: Profile, *, attached: bool) -> LocalJob | Rem
     """Start the job of a run that exists. Attached: one of this machine is asked to stop when this process dies.
 
     Raises UnknownRun where there is no such run, InputError where it is running already, ClusterError where the
-    cluster cannot be reached or refuses.
+    cluster cannot be reached or refuses: then a run that never had a job is gone, and its name is free again.
     """
     run = RunPaths(seen_root(profile) / spec.run)
     read_run(run)
     if unseen(profile):
         note_copy(run, live=False)
     _refuse_queued(run)
+    first = job_of(run) is None
     with hold(run):
         update_run(run, state="created", exit_code=None, reason="", job=None)
     register(run)
-    with _runner() as runner:
+    with _runner() as runner, _given_back(run, first=first):
         scheduler = runner._scheduler(profile.scheduler)
         app = scheduler.schedule(_dry_run(runner, spec, profile, attached))
     if profile.scheduler == "local":
@@ -155,6 +157,20 @@ def _stop_out_of_sight(job: RemoteJob) -> None:
         job.stop()
         while job.poll() is None:
             time.sleep(0.2)
+
+
+@contextmanager
+def _given_back(run: RunPaths, *, first: bool) -> Iterator[None]:
+    """Where a run's first job is refused, nothing of the run stays. A job that may be there keeps it."""
+    try:
+        yield
+    except Unanswered:
+        raise
+    except (ClusterError, InputError):
+        if first and not run.attempts():
+            forget(run)
+            shutil.rmtree(run.dir, ignore_errors=True)
+        raise
 
 
 def _refuse_queued(run: RunPaths) -> None:

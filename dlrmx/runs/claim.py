@@ -25,15 +25,23 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 LOCK_PATIENCE_S = 2.0
 
 
-def next_name(root: Path, recipe_name: str) -> str:
-    """The name that `create_run` would take now: <recipe_name>-<n>, one above the highest in `root`."""
-    pattern = re.compile(re.escape(recipe_name) + r"-(\d+)")
-    numbers = [int(match[1]) for path in root.glob(f"{recipe_name}-*") if (match := pattern.fullmatch(path.name))]
-    return f"{recipe_name}-{max(numbers, default=0) + 1}"
+def next_name(root: Path, recipe_name: str, stamp: str = "") -> str:
+    """The name that `create_run` would take now: <recipe_name>-<n>, one above the highest in `root`.
+
+    With a stamp, <recipe_name>-<stamp>; where that is taken, with -2 or a higher number behind it.
+    """
+    stem = f"{recipe_name}-{stamp}" if stamp else recipe_name
+    if stamp and not (root / stem).exists():
+        return stem
+    pattern = re.compile(re.escape(stem) + r"-(\d+)")
+    numbers = [int(match[1]) for path in root.glob(f"{stem}-*") if (match := pattern.fullmatch(path.name))]
+    return f"{stem}-{max(numbers, default=1 if stamp else 0) + 1}"
 
 
-def create_run(root: Path, recipe_name: str, name: str | None, fingerprint: str, *, adopt: bool = False) -> RunPaths:
-    """Claim <root>/<recipe_name>-<n>, or <root>/<name>, and write its run.json.
+def create_run(
+    root: Path, recipe_name: str, name: str | None, fingerprint: str, *, adopt: bool = False, stamp: str = ""
+) -> RunPaths:
+    """Claim <root>/<name>, for None the next free of the generated ones (`next_name`), and write its run.json.
 
     adopt: take a folder of that name that is there already and is no run yet: a job's script makes it, for its log.
     Raises InputError where `name` is taken or unfit, or `root` cannot be written.
@@ -42,7 +50,8 @@ def create_run(root: Path, recipe_name: str, name: str | None, fingerprint: str,
         raise InputError(f"{name!r} cannot name a run", hint="letters, digits, '.', '_' and '-', at most 63 in all")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        run = RunPaths(root.absolute() / name) if adopt and name is not None else _claim_name(root, recipe_name, name)
+        there = root.absolute() / name if adopt and name is not None else None
+        run = RunPaths(there) if there else _claim_name(root, recipe_name, name, stamp)
         run.dir.mkdir(exist_ok=True)
         fields = {"version": 1, "name": run.name, "recipe": recipe_name, "fingerprint": fingerprint}
         write_run(run, {**fields, "dlrmx": __version__, "created": time.time(), "attempt": 0, "state": "created"})
@@ -133,9 +142,9 @@ def stop_run(run: RunPaths, by: str) -> AttemptPaths:
     raise InputError(f"run {run.name} is not running", hint=f"`dlrmx status {run.name}` says how it ended")
 
 
-def _claim_name(root: Path, recipe_name: str, name: str | None) -> RunPaths:
+def _claim_name(root: Path, recipe_name: str, name: str | None, stamp: str) -> RunPaths:
     while True:
-        run = RunPaths(root.absolute() / (name or next_name(root, recipe_name)))
+        run = RunPaths(root.absolute() / (name or next_name(root, recipe_name, stamp)))
         try:
             run.dir.mkdir()
             return run

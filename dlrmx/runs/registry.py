@@ -42,11 +42,16 @@ def seen_root(profile: Profile) -> Path:
 
 def register(run: RunPaths) -> None:
     """Remember where the run is, and that it was started or resumed just now."""
-    path = str(run.dir.absolute())
-    entry = json.dumps({"dir": path, "time": time.time()}) + "\n"
+    entry = json.dumps({"dir": str(run.dir.absolute()), "time": time.time()}) + "\n"
     with suppress(OSError):
         registry_dir().mkdir(parents=True, exist_ok=True)
-        write_aside(registry_dir() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:24]}.json", entry)
+        write_aside(_entry(run), entry)
+
+
+def forget(run: RunPaths) -> None:
+    """Undo `register`."""
+    with suppress(OSError):
+        _entry(run).unlink(missing_ok=True)
 
 
 def all_runs(root: Path | None = None) -> list[RunPaths]:
@@ -72,6 +77,10 @@ def find_run(text: str | None, root: Path | None = None) -> RunPaths:
     if text is None:
         return runs[0]
     return _by_name(text, runs)
+
+
+def _entry(run: RunPaths) -> Path:
+    return registry_dir() / f"{hashlib.sha256(os.fsencode(run.dir.absolute())).hexdigest()[:24]}.json"
 
 
 def _registered() -> dict[Path, float]:

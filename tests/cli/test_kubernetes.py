@@ -83,8 +83,9 @@ def test_a_cluster_that_is_not_there_is_exit_code_3(tmp_path: Path) -> None:
     write_kubeconfig(tmp_path / "dead", "http://127.0.0.1:1")
     done = dlrmx(tmp_path, "train", "tiny.yaml", "--cluster", "lab", env={**env, "KUBECONFIG": str(tmp_path / "dead")})
     assert done.returncode == 3
-    said = [line for line in done.stderr.splitlines() if not line.startswith(("start", "error:", "    is the VPN up"))]
-    assert said == [], "no library's words about its retries"
+    said = [line for line in done.stderr.splitlines() if not line.startswith(("error:", "    is the VPN up"))]
+    assert said == [], "neither of a start, nor a library's words about its retries"
+    assert [*(tmp_path / "state").rglob("tiny-*")] == [], "what was never submitted leaves no run"
 
 
 @pytest.mark.parametrize(("kind", "seen"), [("volcano", True), ("job", False)])

@@ -58,9 +58,28 @@ def test_stray_variables_are_told_on_stderr_alone(
 def test_without_slurm_a_job_is_refused_with_3(tmp_path: Path, dlrmx: Dlrmx, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
+    words = ["train", "clicks.yaml", "--cluster", "big", "-s", f"cluster.root={tmp_path}/runs", "--name", "mine"]
+    for _ in range(2):  # the name that was given is free again
+        done = dlrmx(*words)
+        assert done.exit_code == 3
+        assert done.stderr.startswith("error: there is no sbatch on this machine"), "and says nothing of a start"
+    assert dlrmx("runs").stdout == ""
+    assert [*(tmp_path / "runs").iterdir()] == []
+
+
+def test_a_job_that_may_have_been_submitted_keeps_its_run(
+    tmp_path: Path, dlrmx: Dlrmx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch gave up waiting for the controller, which may have heard it all the same."""
+    write(tmp_path)
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: Batch job submission failed: Socket timed out' >&2\nexit 1\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(sbatch.parent))
     done = dlrmx("train", "clicks.yaml", "--cluster", "big", "-s", f"cluster.root={tmp_path}/runs")
     assert done.exit_code == 3
-    assert "there is no sbatch on this machine" in done.stderr
+    assert "clicks-1" in dlrmx("runs").stdout
 
 
 def test_a_plan_is_promised_only_where_its_nodes_are_known_here(tmp_path: Path, dlrmx: Dlrmx) -> None:

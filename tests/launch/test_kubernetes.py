@@ -242,6 +242,14 @@ def test_a_cancelled_indexed_job_is_suspended_and_stays(cluster: Cluster) -> Non
     assert job["spec"]["suspend"] is True
 
 
+def test_a_job_whose_service_is_refused_does_not_stay(cluster: Cluster) -> None:
+    """Its pods would look for each other by a name that is not there."""
+    cluster.rights = {"admin": {"create jobs.batch", "get jobs.batch", "delete jobs.batch"}}
+    with pytest.raises(ClusterError, match="may not create services"):
+        submit(kind="job")
+    assert cluster.list(JOBS, "ads") == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_logs_of_a_node(cluster: Cluster, kind: str) -> None:
     app = submit(kind=kind)

@@ -52,6 +52,15 @@ def test_runs_are_numbered(tmp_path: Path) -> None:
     assert create_run(tmp_path, "ctr", None, "f").name == "ctr-11"
 
 
+def test_runs_are_named_by_the_clock_where_numbers_are_not_known(tmp_path: Path) -> None:
+    """Two in one second: the second does not find its generated name taken, as a given one would be."""
+    for name in ("ctr-9", "ctr-991231-235959-x"):
+        (tmp_path / name).mkdir()
+    names = [create_run(tmp_path, "ctr", None, "f", stamp="991231-235959").name for _ in range(3)]
+    assert names == ["ctr-991231-235959", "ctr-991231-235959-2", "ctr-991231-235959-3"]
+    assert next_name(tmp_path, "ctr", "991231-235959") == "ctr-991231-235959-4"
+
+
 def test_a_new_run_says_what_it_is(tmp_path: Path) -> None:
     run = create_run(tmp_path / "new" / "root", "ctr", "mine", "abc")
     fields = read_run(run)
@@ -89,6 +98,8 @@ def test_twenty_at_once_get_twenty_runs_and_attempts(tmp_path: Path) -> None:
     with ThreadPool(20) as pool:
         runs = pool.map(lambda _: create_run(tmp_path, "ctr", None, "f").name, range(20))
         assert sorted(runs) == sorted(f"ctr-{n}" for n in range(1, 21))
+        stamped = pool.map(lambda _: create_run(tmp_path, "ctr", None, "f", stamp="now").name, range(20))
+        assert sorted(stamped) == sorted(["ctr-now", *(f"ctr-now-{n}" for n in range(2, 21))])
         numbers = pool.map(lambda _: claim_attempt(RunPaths(tmp_path / "ctr-1")).number, range(20))
     assert sorted(numbers) == list(range(1, 21))
 
