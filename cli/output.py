@@ -81,6 +81,6 @@ def _aligned(line: Sequence[str], widths: Sequence[int], to_right: Sequence[bool
 
 def pairs(facts: Mapping[str, str]) -> str:
     """One `name  value` line per fact, values aligned."""
-    lines = {_in_a_line(name): _in_a_line(value) for name, value in facts.items()}
-    width = max(map(len, lines))
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines.items())
+    shown = {_in_a_line(name): value for name, value in facts.items()}
+    width = max(map(len, shown))
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown.items())
