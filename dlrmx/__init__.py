@@ -169,6 +169,7 @@ parallel/: applies a plan to a model.
     parallel/coded_sum.py     a sum over all ranks in a wire format
     parallel/wire.py          every collective on training data, counted
     parallel/carrier.py       counts, ids, vectors and gradients over one hop
+    parallel/chunks.py        a rank's batch in chunks, so that one's vectors travel under the work on another
     parallel/exchange.py      the rectangle exchange: ids out, vectors back, gradients, update
     parallel/fused.py         one fbgemm table that holds rectangles one under the other
     parallel/replicated.py    replicated tables (data_parallel)

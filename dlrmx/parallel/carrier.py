@@ -49,6 +49,7 @@ class Counts:
 
     header: Header  # this rank's own
     bags: torch.Tensor  # (M, S) touched bags that come from each member; 0 for slots not served here
+    by_chunk: torch.Tensor  # (n, M, S) the same by chunk of the member's samples
     lookups: torch.Tensor  # (M, S) ids
     order: Order
 
@@ -74,22 +75,23 @@ class Carrier:
         self._served = [torch.tensor(served, dtype=torch.int64) for served in hop.served]
         self._weighted = np.array(weighted, dtype=bool)
 
-    def counts(self, routed: Routed, header: Header) -> "PendingCounts":
-        """Start telling every member how much it gets."""
-        bags, lookups = routed.bags, routed.lookups
+    def counts(self, routed: Routed, header: Header, chunks: Sequence[Routed] = ()) -> "PendingCounts":
+        """Start telling every member how much it gets; `chunks`: how its bags lie in chunks, in one by default."""
+        by_chunk, lookups = [chunk.bags for chunk in chunks or (routed,)], routed.lookups
         head = torch.tensor(header.numbers(), dtype=torch.int32)
         parts = [
             part.to(torch.int32)
             for member, served in enumerate(self._served)
-            for part in (head, bags[member, served], lookups[member, served])
+            for part in (head, *(bags[member, served] for bags in by_chunk), lookups[member, served])
         ]
-        sizes = [len(head) + 2 * len(served) for served in self._served]
+        sizes = [len(head) + (len(by_chunk) + 1) * len(served) for served in self._served]
         mine = [sizes[self._wire.rank]] * self._wire.world
         return PendingCounts(
             self._wire.all_to_all("counts", torch.cat(parts).to(self._device), sizes, mine),
             header,
             self._served[self._wire.rank],
             len(self.hop.slots),
+            len(by_chunk),
         )
 
     def ids(self, routed: Routed, counts: Counts) -> "PendingIds":
@@ -161,18 +163,19 @@ class PendingCounts:
     header: Header
     served: torch.Tensor
     num_slots: int
+    num_chunks: int
 
     def wait(self) -> Counts:
         """Check that all members are at the same step of the same batch, and unpack."""
-        rows = self.pending.wait().cpu().view(-1, len(self.header.numbers()) + 2 * len(self.served)).to(torch.int64)
+        length = len(self.header.numbers()) + (self.num_chunks + 1) * len(self.served)
+        rows = self.pending.wait().cpu().view(-1, length).to(torch.int64)
         head, numbers = rows[:, :4], rows[:, 4:]
         expected = torch.tensor(self.header.numbers()[:3])
         assert bool((head[:, :3] == expected).all()), f"ranks are at different steps: {head.tolist()}"
-        bags = torch.zeros(len(rows), self.num_slots, dtype=torch.int64)
-        lookups = torch.zeros_like(bags)
-        bags[:, self.served] = numbers[:, : len(self.served)]
-        lookups[:, self.served] = numbers[:, len(self.served) :]
-        return Counts(self.header, bags, lookups, Order(int(head[0, 3])))
+        told = torch.zeros(self.num_chunks + 1, len(rows), self.num_slots, dtype=torch.int64)
+        told[:, :, self.served] = numbers.view(len(rows), self.num_chunks + 1, len(self.served)).transpose(0, 1)
+        by_chunk, lookups = told[:-1], told[-1]
+        return Counts(self.header, by_chunk.sum(0), by_chunk, lookups, Order(int(head[0, 3])))
 
 
 @dataclass(frozen=True)

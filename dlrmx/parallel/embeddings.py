@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from dlrmx.data.batches import Bags
 from dlrmx.model.initial import fill_initial
 from dlrmx.parallel.codec import Codecs
 from dlrmx.parallel.exchange import Boundary, Exchange
 from dlrmx.parallel.layout import make_layout
-from dlrmx.parallel.replicated import Near, Replicated
+from dlrmx.parallel.replicated import Replicated
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import Plan, Rectangle
 from dlrmx.recipe.schema import Feature, SparseOptimizer, Thresholds
@@ -50,27 +49,28 @@ class Embeddings:
         self._slices = [list(of_feature.values()) for of_feature in slices]
 
     def features(
-        self, boundary: Boundary, nears: Sequence[Near], bags: Sequence[Bags], batch: int
+        self, boundary: Boundary, nears: Sequence[torch.Tensor], lengths: Sequence[np.ndarray]
     ) -> list[torch.Tensor]:
-        """Per feature its pooled vectors (B, D_f): column slices side by side, divided by the ids for mean pooling."""
+        """Per feature its pooled vectors (b, D_f): column slices side by side, divided by the ids for mean pooling.
+
+        Of one chunk's b samples: nears (F, b, D) by stack of replicated tables, lengths (b,) by feature.
+        """
         pooled = [_side_by_side(boundary.slots, slices) for slices in self._slices if slices]
         sharded = iter(pooled)
         local = {
             feature: vectors
             for stack, near in zip(self.replicated.stacks, nears, strict=True)
             # One view each of the whole leaf: a slice's gradient would be as large as the leaf, for each feature.
-            for feature, vectors in zip(
-                stack.features, near.leaf.view(len(stack.features), batch, near.leaf.shape[1]), strict=True
-            )
+            for feature, vectors in zip(stack.features, near, strict=True)
         }
         vectors = [next(sharded) if slots else local[index] for index, slots in enumerate(self._slices)]
         return [
-            vector / self._divisor(bag) if mean else vector
-            for vector, bag, mean in zip(vectors, bags, self._means, strict=True)
+            vector / self._divisor(ids) if mean else vector
+            for vector, ids, mean in zip(vectors, lengths, self._means, strict=True)
         ]
 
-    def _divisor(self, bag: Bags) -> torch.Tensor:
-        return torch.from_numpy(np.maximum(bag.lengths, 1)).to(self._device, torch.float32).unsqueeze(1)
+    def _divisor(self, ids: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.maximum(ids, 1)).to(self._device, torch.float32).unsqueeze(1)
 
     def set_learning_rate(self, factor: float) -> None:
         """Set the rate to `factor` times the recipe's; before the look-up of the step that it is for."""

@@ -5,6 +5,8 @@ matter. The stages of a step are methods that start a collective and are awaited
 
     route -> counts -> ids -> arrive -> look up -> vectors -> (model forward and backward) -> gradients -> update
 
+Vectors and gradients go in chunks of the batch (chunks.py), all else for the whole of it.
+
 Every id takes one hop, to the rank that holds its row; that of a table routed by node takes two (hops.py), and its
 vectors and gradients come and go by the same two.
 
@@ -27,6 +29,7 @@ from dlrmx.parallel.carrier import (
     PendingIds,
     PendingVectors,
 )
+from dlrmx.parallel.chunks import Chunk, Chunked, both_sides, in_chunks, joined, part_of
 from dlrmx.parallel.codec import Codec, Codecs
 from dlrmx.parallel.fused import FusedTable
 from dlrmx.parallel.hops import all_ranks, own_node
@@ -64,7 +67,9 @@ class Requests:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where the sharded part meets the plain model: autograd leaves, one per fused table."""
+    """Where the sharded part meets the plain model for one chunk: autograd leaves, one per fused table."""
+
+    chunk: Chunk
 
     leaves: tuple[torch.Tensor, ...]  # each (slots of the fused table * B, D)
     slots: tuple[torch.Tensor, ...]  # S views (B, D) of the leaves
@@ -137,21 +142,25 @@ class Exchange:
             yield "forward", self._world.sparse.forward.tau
             yield "backward", self._world.sparse.backward.tau
 
+    def finds_thresholds(self, step: int) -> bool:
+        """Whether a step sets thresholds anew, for which it looks at the whole batch."""
+        return self._world.sparse is not None and self._world.sparse.due(step)
+
     # ------------------------------------------------------------------------------------ stages
 
-    def route(self, bags: Sequence[Bags], batch: int) -> Routed:
-        """Owner side: where each id goes. No communication."""
-        return self._router.route(bags, batch)
+    def route(self, bags: Sequence[Bags], batch: int, chunks: int = 1) -> Chunked:
+        """Owner side: where each id of `batch` samples goes, and in which chunk. No communication."""
+        return in_chunks(self._router.route(bags, batch), batch, chunks)
 
-    def counts(self, routed: Routed, *, step: int, batch: int, order: Order) -> PendingCounts:
+    def counts(self, routed: Chunked, *, step: int, batch: int, order: Order) -> PendingCounts:
         """Start telling every rank how much it gets; opens a step."""
         header = Header(self._sequence, step, batch, int(order))
         self._sequence += 1
-        return self._world.counts(routed, header)
+        return self._world.counts(routed.whole, header, routed.chunks)
 
-    def ids(self, routed: Routed, counts: Counts) -> PendingIds:
+    def ids(self, routed: Chunked, counts: Counts) -> PendingIds:
         """Start sending ids, lengths and weights."""
-        return self._world.ids(routed, counts)
+        return self._world.ids(routed.whole, counts)
 
     def arrive(self, received: Received, counts: Counts) -> Requests:
         """Pass the ids of tables that are routed by node on to the ranks that hold their rows. Collective in a node."""
@@ -183,8 +192,11 @@ class Exchange:
         torch.cumsum(lengths, 0, dtype=torch.int32, out=offsets[1:])
         return self.tables[carrier.hop.fused[place]].look_up(ids, offsets, weights)
 
-    def vectors(self, pooled: Sequence[torch.Tensor], routed: Routed, requests: Requests) -> "PendingBoundary":
-        """Start sending the sums back to the owners of their samples, those of by_node tables added up in the node."""
+    def vectors(self, pooled: Sequence[torch.Tensor], routed: Chunked, requests: Requests) -> "list[PendingBoundary]":
+        """Start sending the sums back to the owners of their samples, those of by_node tables added up in the node.
+
+        One message for each chunk; they come in this order.
+        """
         sums = list(pooled)
         if self._in_node is not None and requests.passed_on is not None:
             places, passed_on = self._in_node.places, requests.passed_on
@@ -192,14 +204,32 @@ class Exchange:
             added = self._in_node.carrier.vectors(own, passed_on.routed, passed_on.came.counts).wait().leaves
             for place, tensor in zip(places, added, strict=True):
                 sums[place] = tensor
-        return PendingBoundary(self._world.vectors(sums, routed, requests.came.counts), self._world.hop.ranges)
+        ranges = self._world.hop.ranges
+        return [
+            PendingBoundary(self._world.vectors(part_of(sums, chunk), chunk.routed, chunk.counts), chunk, ranges)
+            for chunk in both_sides(routed, requests.came.counts, self._world.hop)
+        ]
 
-    def gradients(self, boundary: Boundary, routed: Routed, requests: Requests, flag: float) -> "PendingSums":
-        """Start sending the gradients of the loss sum; `flag` is not 0 where this rank saw a non-finite value."""
-        gradients = Sums([_grad(leaf) for leaf in boundary.leaves], boundary.masks)
-        return PendingSums(
-            self._world.gradients(gradients, routed, requests.came.counts, flag), self._in_node, requests.passed_on
-        )
+    def gradients(self, boundary: Boundary, flag: float) -> "PendingSums":
+        """Start sending a chunk's gradients of the loss sum; `flag` is not 0 where this rank saw a non-finite value."""
+        gradients, chunk = Sums([_grad(leaf) for leaf in boundary.leaves], boundary.masks), boundary.chunk
+        return PendingSums(self._world.gradients(gradients, chunk.routed, chunk.counts, flag), chunk)
+
+    def arrived(self, under_way: "Sequence[PendingSums]", requests: Requests) -> tuple[list[torch.Tensor], list[int]]:
+        """Per fused table the (bags, D) gradients of the loss sum, and the ranks that raised the flag in any chunk.
+
+        Collective in a node where a table is routed by node.
+        """
+        came = [(pending.chunk, *pending.pending.wait()) for pending in under_way]
+        gradients = joined([(chunk, tensors) for chunk, tensors, _ in came])
+        flagged = sorted({rank for _, _, ranks in came for rank in ranks})
+        if self._in_node is not None and requests.passed_on is not None:
+            places, passed_on = self._in_node.places, requests.passed_on
+            own = Sums([gradients[place] for place in places])
+            inside, _ = self._in_node.carrier.gradients(own, passed_on.routed, passed_on.came.counts, 0.0).wait()
+            for place, gradient in zip(places, inside, strict=True):
+                gradients[place] = gradient
+        return gradients, flagged
 
     def update(self, pooled: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Run the kernels' backward passes: duplicates are summed, then the optimizer is applied to each row once."""
@@ -212,6 +242,7 @@ class PendingBoundary:
     """Vectors under way to the owners of their samples."""
 
     pending: PendingVectors | PendingSparseVectors
+    chunk: Chunk
     ranges: tuple[tuple[int, int], ...]
 
     def wait(self) -> Boundary:
@@ -221,30 +252,15 @@ class PendingBoundary:
         slots: list[torch.Tensor] = []
         for leaf, (first, last) in zip(leaves, self.ranges, strict=True):
             slots += list(leaf.view(last - first, len(leaf) // (last - first), leaf.shape[1]))  # there may be no rows
-        return Boundary(tuple(leaves), tuple(slots), sums.masks)
+        return Boundary(self.chunk, tuple(leaves), tuple(slots), sums.masks)
 
 
 @dataclass(frozen=True)
 class PendingSums:
-    """Gradients under way to the ranks that hold the rows."""
+    """A chunk's gradients under way to the ranks that hold the rows."""
 
     pending: PendingGradients | PendingSparseGradients
-    in_node: InNode | None
-    passed_on: PassedOn | None
-
-    def wait(self) -> tuple[list[torch.Tensor], list[int]]:
-        """Per fused table the (bags, D) gradients of the loss sum, and the ranks that raised the flag.
-
-        Collective in a node where a table is routed by node.
-        """
-        gradients, flagged = self.pending.wait()
-        if self.in_node is not None and self.passed_on is not None:
-            places, routed, counts = self.in_node.places, self.passed_on.routed, self.passed_on.came.counts
-            came = Sums([gradients[place] for place in places])
-            inside, _ = self.in_node.carrier.gradients(came, routed, counts, 0.0).wait()
-            for place, gradient in zip(places, inside, strict=True):
-                gradients[place] = gradient
-        return gradients, flagged
+    chunk: Chunk
 
 
 def _grad(leaf: torch.Tensor) -> torch.Tensor:

@@ -32,12 +32,16 @@ class Stack:
 
 @dataclass(frozen=True)
 class Near:
-    """One batch's look-ups in one stack: an autograd leaf, and what its gradient scatters to."""
+    """One batch's look-ups in one stack, and what the gradient of their sums scatters to."""
 
-    leaf: torch.Tensor  # (F * B, D)
+    pooled: torch.Tensor  # (F, B, D)
     ids: torch.Tensor  # (n,) int64 rows of the stack
-    bag: torch.Tensor  # (n,) int64 row of the leaf
+    bag: torch.Tensor  # (n,) int64 number of the bag, feature * B + sample
     weights: torch.Tensor | None  # (n,)
+
+    def leaf(self, first: int, last: int) -> torch.Tensor:
+        """An autograd leaf (F, b, D) of the samples [first, last)."""
+        return self.pooled[:, first:last].detach().requires_grad_(torch.is_grad_enabled())
 
 
 class Replicated:
@@ -63,7 +67,7 @@ class Replicated:
         return sum(stack.table.rows * stack.table.width for stack in self.stacks)
 
     def look_up(self, bags: Sequence[Bags], batch: int) -> tuple[Near, ...]:
-        """Pool the bags of `batch` samples locally; one autograd leaf per stack."""
+        """Pool the bags of `batch` samples locally, per stack."""
         return tuple(self._look_up(stack, [bags[i] for i in stack.features], batch) for stack in self.stacks)
 
     def _look_up(self, stack: Stack, bags: Sequence[Bags], batch: int) -> Near:
@@ -79,17 +83,21 @@ class Replicated:
         with torch.no_grad():
             pooled = stack.table.look_up(rows.to(torch.int32), offsets, weights)
         bag = torch.repeat_interleave(torch.arange(len(lengths), device=self._device), lengths, output_size=len(rows))
-        return Near(pooled.requires_grad_(torch.is_grad_enabled()), rows, bag, weights)
+        return Near(pooled.view(len(stack.features), batch, stack.table.width), rows, bag, weights)
 
-    def collect(self, nears: Sequence[Near], out: torch.Tensor) -> None:
-        """Write the dense gradients of this rank's samples into `out` (num_gradients,)."""
+    def collect(self, nears: Sequence[Near], chunks: Sequence[Sequence[torch.Tensor]], out: torch.Tensor) -> None:
+        """Write the dense gradients of this rank's samples into `out` (num_gradients,).
+
+        chunks: for each chunk the leaf of each stack.
+        """
         sizes = [stack.table.rows * stack.table.width for stack in self.stacks]
-        for stack, near, part in zip(self.stacks, nears, out.split(sizes) if sizes else (), strict=True):
+        leaves = zip(*chunks, strict=True)
+        for stack, near, part, own in zip(self.stacks, nears, out.split(sizes) if sizes else (), leaves, strict=True):
+            gradient = torch.cat([torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in own], dim=1)
+            rows = gradient.view(-1, stack.table.width)[near.bag]
+            rows = rows if near.weights is None else rows * near.weights.unsqueeze(1)
             part.zero_()
-            if near.leaf.grad is not None:
-                rows = near.leaf.grad[near.bag]
-                rows = rows if near.weights is None else rows * near.weights.unsqueeze(1)
-                part.view(stack.table.rows, -1).index_add_(0, near.ids, rows)
+            part.view(stack.table.rows, -1).index_add_(0, near.ids, rows)
 
     def update(self, gradients: torch.Tensor) -> None:
         """Apply the optimizer to all rows, given `collect`'s gradients summed over all ranks."""

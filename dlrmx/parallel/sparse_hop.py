@@ -36,6 +36,10 @@ class SparseHop:
         self.packing, self.widths = packing, widths
         self.forward, self.backward = forward, backward
 
+    def due(self, step: int) -> bool:
+        """Whether either direction's thresholds are set anew in this step, by the messages of it all."""
+        return self.forward.due(step) or self.backward.due(step)
+
     def vectors(
         self, sums: Sequence[torch.Tensor], routed: Routed, bags: torch.Tensor, step: int
     ) -> "PendingSparseVectors":

@@ -51,15 +51,13 @@ class SparseWay:
 
     def due(self, step: int) -> bool:
         """Whether the thresholds are set anew in this step."""
-        return step % self._threshold.every == 0
+        return self._threshold.sparsity > 0 and step % self._threshold.every == 0  # without it 0 lets all through
 
     def refresh(self, tensors: Sequence[torch.Tensor], bags: torch.Tensor, within: torch.Tensor | None) -> None:
         """Set the thresholds by what all ranks would send now: (bags, D) per fused table, bags (M, S). Collective.
 
         within: which entries of the joined message can travel at all; None: all.
         """
-        if self._threshold.sparsity == 0:
-            return  # all travels, and 0 lets all through
         groups = [of.unsqueeze(1).expand_as(tensor) for of, tensor in zip(self._of(bags), tensors, strict=True)]
         values, group = self._packing.join(tensors, bags, torch.float32), self._packing.join(groups, bags, torch.int64)
         if within is not None:

@@ -451,6 +451,15 @@ class Exchange(Settings):
         ge=1,
         le=64,
     )
+    chunks: int = setting(
+        "parts of each rank's batch that go through the model one after the other, so that vectors and gradients of "
+        "one travel under the work on another: pays on slow links; tables are updated once, and only the order of "
+        "additions changes",
+        1,
+        resume="free",
+        ge=1,
+        le=64,
+    )
     forward: WireFormat = setting("format of the tables' vectors on the wire", "fp32")
     backward: WireFormat = setting("format of the vectors' gradients on the wire", "fp32")
     dense: WireFormat = setting("format of the dense gradients on the wire", "fp32")

@@ -157,6 +157,14 @@ def _unread_constraints(key: str, table: TableSharding) -> Iterator[Problem]:
         yield _unread(f"{key}.cache_ratio", "its tier is not uvm_caching", "add tier: uvm_caching, or take it out")
 
 
+def _exchange(recipe: Recipe) -> Iterator[Problem]:
+    exchange, hint = recipe.exchange, "find thresholds less often, or take it out"
+    for name in ("forward", "backward") if exchange.chunks > 1 else ():
+        threshold = getattr(exchange.threshold, name)
+        if threshold is not None and threshold.sparsity > 0 and threshold.every == 1:
+            yield _unread("exchange.chunks", f"threshold.{name} is found anew in each step, in its whole batch", hint)
+
+
 def _sharding(recipe: Recipe) -> Iterator[Problem]:
     sharding = recipe.sharding
     for name, table in sharding.tables.items():
@@ -182,4 +190,5 @@ UNREAD: tuple[tuple[tuple[str, ...], Callable[[Recipe], Iterator[Problem]]], ...
     (("train",), _evaluation),
     (("checkpoint",), _checkpoints),
     (("sharding",), _sharding),
+    (("exchange",), _exchange),
 )

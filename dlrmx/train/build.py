@@ -47,6 +47,7 @@ def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, devic
         stages=Stages(),
         device=device,
         autocast=torch.bfloat16 if recipe.train.precision == "bf16" else None,
+        chunks=recipe.exchange.chunks,
     )
 
 

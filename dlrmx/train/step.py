@@ -5,7 +5,11 @@ early travels while the calls in between compute. A wire without overlap waits w
 so that the numbers are the same. Losses and gradients are sums over the samples; 1/G (G rows of the global batch) is
 applied once everything has arrived.
 
-Legend: B samples of this rank, G rows of the global batch.
+The model runs on this rank's samples in n chunks, one after the other: the vectors of the later ones travel under the
+work on the first ones, the gradients of the first ones under the work on the later ones. The bottom MLP, look-ups and
+updates are of the whole batch, so that n changes the order of additions in the gradients above the bottom MLP alone.
+
+Legend: B samples of this rank, b of a chunk, G rows of the global batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +22,14 @@ from dlrmx.data.batches import Batch
 from dlrmx.errors import DlrmxError
 from dlrmx.model.build import Model
 from dlrmx.parallel.carrier import Counts, Order, PendingCounts, PendingIds
+from dlrmx.parallel.chunks import Chunked
 from dlrmx.parallel.codec import Codecs
 from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
-from dlrmx.parallel.exchange import Boundary, Requests
+from dlrmx.parallel.exchange import Boundary, PendingBoundary, Requests
 from dlrmx.parallel.replicated import Near
-from dlrmx.parallel.routing import Routed
 from dlrmx.parallel.wire import Wire
+from dlrmx.plan.shards import cut
 from dlrmx.train.stages import Stages
 
 
@@ -49,6 +54,7 @@ class Parts:
     stages: Stages
     device: torch.device
     autocast: torch.dtype | None
+    chunks: int = 1  # n
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Asked:
 
     rows: Slice
     step: int
-    routed: Routed
+    routed: Chunked
     counts: PendingCounts
 
 
@@ -67,7 +73,7 @@ class Sent:
 
     rows: Slice
     step: int
-    routed: Routed
+    routed: Chunked
     counts: Counts
     ids: PendingIds
 
@@ -77,23 +83,38 @@ Upcoming = Callable[[Order], Asked | None]
 
 
 @dataclass(frozen=True)
-class Forward:
-    """A forward pass and what its backward pass needs."""
+class Begun:
+    """A batch whose vectors are on their way, chunk by chunk, and what of its forward pass does not wait for them."""
+
+    rows: Slice
+    requests: Requests
+    pooled: tuple[torch.Tensor, ...]
+    vectors: list[PendingBoundary]
+    labels: torch.Tensor  # (B,)
+    nears: tuple[Near, ...]
+    bottom: (
+        torch.Tensor | None
+    )  # the bottom MLP's output; its graph ends here, and each chunk's `joint` begins the next
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A chunk's forward pass and what its backward pass needs."""
+
+    logits: torch.Tensor  # (b,)
+    labels: torch.Tensor  # (b,)
+    boundary: Boundary
+    nears: tuple[torch.Tensor, ...]  # (F, b, D) leaves
+    joint: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a batch came to."""
 
     logits: torch.Tensor  # (B,)
     labels: torch.Tensor  # (B,)
-    routed: Routed
-    requests: Requests
-    pooled: tuple[torch.Tensor, ...]
-    boundary: Boundary
-    nears: tuple[Near, ...]
-    bottom: torch.Tensor | None  # the bottom MLP's output; its graph ends here, and `joint` begins the next
-    joint: torch.Tensor | None
-
-    @property
-    def order(self) -> Order:
-        """What rank 0 wants done after this step."""
-        return self.requests.came.counts.order
+    order: Order  # what rank 0 wants done after this step
 
 
 class NonFinite(DlrmxError):
@@ -105,10 +126,17 @@ class PeerStopped(DlrmxError):
 
 
 def ask(parts: Parts, rows: Slice, *, step: int, order: Order = Order.GO_ON) -> Asked:
-    """Route a batch's ids and start telling every rank how much it gets; opens a step. Collective."""
-    routed = parts.embeddings.exchange.route(list(rows.batch.bags.values()), len(rows.batch.labels))
-    counts = parts.embeddings.exchange.counts(routed, step=step, batch=rows.rows_of_global, order=order)
-    return Asked(rows, step, routed, counts)
+    """Route a batch's ids and start telling every rank how much it gets; opens a step of training. Collective.
+
+    Where a step finds thresholds anew its batch is one chunk, for they are found in all of it.
+    """
+    return _ask(parts, rows, 1 if parts.embeddings.exchange.finds_thresholds(step) else parts.chunks, step, order)
+
+
+def _ask(parts: Parts, rows: Slice, chunks: int, step: int, order: Order) -> Asked:
+    exchange = parts.embeddings.exchange
+    routed = exchange.route(list(rows.batch.bags.values()), len(rows.batch.labels), chunks)
+    return Asked(rows, step, routed, exchange.counts(routed, step=step, batch=rows.rows_of_global, order=order))
 
 
 def send(parts: Parts, asked: Asked) -> Sent:
@@ -121,15 +149,17 @@ def _no_more(order: Order) -> None:
     """Nothing is asked for ahead."""
 
 
-def forward(parts: Parts, rows: Slice, *, step: int, order: Order = Order.GO_ON) -> Forward:
-    """Exchange, look up and run the model on this rank's rows. Collective."""
-    return _forward(parts, send(parts, ask(parts, rows, step=step, order=order)), _no_more)[0]
+def forward(parts: Parts, rows: Slice, *, step: int, order: Order = Order.GO_ON) -> Done:
+    """Exchange, look up and run the model on this rank's rows, in one chunk. Collective."""
+    sent = send(parts, _ask(parts, rows, 1, step, order))
+    begun, _ = _begin(parts, sent, _no_more)
+    passed = _forward(parts, begun, 0)
+    return Done(passed.logits, passed.labels, sent.counts.order)
 
 
-def _forward(parts: Parts, sent: Sent, upcoming: Upcoming) -> tuple[Forward, Asked | None]:
-    """The forward pass of a batch; under the way of its vectors the next one is asked for and the bottom MLP runs."""
+def _begin(parts: Parts, sent: Sent, upcoming: Upcoming) -> tuple[Begun, Asked | None]:
+    """Look up, and start vectors on their way; under it the next batch is asked for and the bottom MLP runs."""
     batch, exchange, lap = sent.rows.batch, parts.embeddings.exchange, parts.stages.lap
-    size, bags = len(batch.labels), list(batch.bags.values())
     requests = exchange.arrive(sent.ids.wait(), sent.counts)
     lap("ids")
     pooled = exchange.look_up(requests)
@@ -137,25 +167,35 @@ def _forward(parts: Parts, sent: Sent, upcoming: Upcoming) -> tuple[Forward, Ask
     lap("look_up")
     asked = upcoming(sent.counts.order)
     lap("route")
-    nears = parts.embeddings.replicated.look_up(bags, size)
+    nears = parts.embeddings.replicated.look_up(list(batch.bags.values()), len(batch.labels))
     labels = torch.from_numpy(batch.labels).to(parts.device, non_blocking=True)
     bottom = _run_bottom(parts, batch)
-    joint = None if bottom is None else bottom.detach().requires_grad_(torch.is_grad_enabled())
     lap("bottom")
-    boundary = vectors.wait()
-    lap("vectors")
+    return Begun(sent.rows, requests, pooled, vectors, labels, nears, bottom), asked
+
+
+def _forward(parts: Parts, begun: Begun, chunk: int) -> Passed:
+    """The forward pass of one chunk, from where its vectors arrive."""
+    boundary = begun.vectors[chunk].wait()
+    parts.stages.lap("vectors")
+    first, last = (cut(len(begun.labels), len(begun.vectors), part) for part in (chunk, chunk + 1))
+    joint = None
+    if begun.bottom is not None:
+        joint = begun.bottom[first:last].detach().requires_grad_(torch.is_grad_enabled())
+    nears = tuple(near.leaf(first, last) for near in begun.nears)
+    lengths = [bag.lengths[first:last] for bag in begun.rows.batch.bags.values()]
     with _autocast(parts):
-        logits = parts.model.above(joint, parts.embeddings.features(boundary, nears, bags, size)).float()
-    lap("top")
-    return Forward(logits, labels, sent.routed, requests, pooled, boundary, nears, bottom, joint), asked
+        logits = parts.model.above(joint, parts.embeddings.features(boundary, nears, lengths)).float()
+    parts.stages.lap("top")
+    return Passed(logits, begun.labels[first:last], boundary, nears, joint)
 
 
-def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, order: Order = Order.GO_ON) -> Forward:
+def train_step(parts: Parts, rows: Slice, *, step: int, rate: float, order: Order = Order.GO_ON) -> Done:
     """Train on this rank's rows alone, without any that follow: see `train_sent`. Collective."""
     return train_sent(parts, send(parts, ask(parts, rows, step=step, order=order)), rate=rate)[0]
 
 
-def train_sent(parts: Parts, sent: Sent, *, rate: float, upcoming: Upcoming = _no_more) -> tuple[Forward, Sent | None]:
+def train_sent(parts: Parts, sent: Sent, *, rate: float, upcoming: Upcoming = _no_more) -> tuple[Done, Sent | None]:
     """Train on a batch at `rate` times the recipe's learning rates; gives the next one, its ids on the way. Collective.
 
     Raises NonFinite where this rank's loss or gradients are not finite and PeerStopped where another's are, on all
@@ -163,21 +203,24 @@ def train_sent(parts: Parts, sent: Sent, *, rate: float, upcoming: Upcoming = _n
     """
     exchange, replicated, lap = parts.embeddings.exchange, parts.embeddings.replicated, parts.stages.lap
     parts.embeddings.set_learning_rate(rate)
-    done, asked = _forward(parts, sent, upcoming)
+    parts.dense.zero()
+    begun, asked = _begin(parts, sent, upcoming)
+    chunks, under_way, bad = [], [], None
+    for chunk in range(len(begun.vectors)):
+        passed = _forward(parts, begun, chunk)
+        bad = _backward(parts, passed) or bad
+        under_way.append(exchange.gradients(passed.boundary, float(bad is not None)))
+        chunks.append(passed)
+        lap("backward")
     following = None if asked is None else send(parts, asked)
     lap("route")
-    loss = binary_cross_entropy_with_logits(done.logits, done.labels, reduction="sum")
-    parts.dense.zero()
-    loss.backward()
-    bad = _first_non_finite(_suspects(parts, done, loss))
-    gradients = exchange.gradients(done.boundary, done.routed, done.requests, float(bad is not None))
-    if done.bottom is not None and done.joint is not None:
-        done.bottom.backward(done.joint.grad)
+    if begun.bottom is not None:
+        begun.bottom.backward(torch.cat([_grad(passed.joint) for passed in chunks]))
     late = _first_non_finite(_named_gradients(parts, below=True))
-    replicated.collect(done.nears, parts.dense.extra)
+    replicated.collect(begun.nears, [passed.nears for passed in chunks], parts.dense.extra)
     dense = parts.dense.start_sum(parts.wire, step=sent.step)
     lap("backward")
-    sums, flagged = gradients.wait()
+    sums, flagged = exchange.arrived(under_way, begun.requests)
     lap("gradients")
     dense.wait()
     lap("dense")
@@ -185,11 +228,24 @@ def train_sent(parts: Parts, sent: Sent, *, rate: float, upcoming: Upcoming = _n
 
     scale = 1 / sent.rows.rows_of_global
     parts.dense.buffer.mul_(scale)
-    exchange.update(done.pooled, [gradient.mul_(scale) for gradient in sums])
+    exchange.update(begun.pooled, [gradient.mul_(scale) for gradient in sums])
     replicated.update(parts.dense.extra)
     parts.dense.step(rate)
     lap("update")
-    return done, following
+    logits = torch.cat([passed.logits.detach() for passed in chunks])
+    return Done(logits, begun.labels, sent.counts.order), following
+
+
+def _grad(joint: torch.Tensor | None) -> torch.Tensor:
+    assert joint is not None and joint.grad is not None
+    return joint.grad
+
+
+def _backward(parts: Parts, passed: Passed) -> str | None:
+    """A chunk's backward pass down to its leaves, added to the gradients of the chunks before; what is not finite."""
+    loss = binary_cross_entropy_with_logits(passed.logits, passed.labels, reduction="sum")
+    loss.backward()
+    return _first_non_finite(_suspects(parts, passed, loss))
 
 
 def _run_bottom(parts: Parts, batch: Batch) -> torch.Tensor | None:
@@ -205,12 +261,11 @@ def _autocast(parts: Parts) -> torch.autocast:
     return torch.autocast(parts.device.type, dtype=parts.autocast, enabled=parts.autocast is not None)
 
 
-def _suspects(parts: Parts, done: Forward, loss: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _suspects(parts: Parts, passed: Passed, loss: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Everything above the bottom MLP that a NaN would show up in, in the order of the forward and backward pass."""
     yield "the loss", loss.detach()
     yield from _named_gradients(parts, below=False)
-    leaves = (*done.boundary.leaves, *(near.leaf for near in done.nears))
-    for leaf in leaves:
+    for leaf in (*passed.boundary.leaves, *passed.nears):
         if leaf.grad is not None:
             yield "the gradient of pooled embeddings", leaf.grad
 

@@ -15,7 +15,7 @@ from dlrmx.train.evaluate import score_metrics
 from dlrmx.train.schedule import rate_factor
 from dlrmx.train.session import Session
 from dlrmx.train.stages import Stage
-from dlrmx.train.step import Forward
+from dlrmx.train.step import Done
 from dlrmx.train.stream import Position
 
 
@@ -35,14 +35,14 @@ class StepLog:
         self._stages: Counter[Stage] = Counter()  # seconds
         self._waited: Counter[Kind] = Counter()  # seconds
 
-    def add(self, done: Forward) -> None:
+    def add(self, done: Done) -> None:
         """Remember one step's predictions, traffic and times."""
         parts = self._session.parts
         self._sent.update(parts.wire.take_traffic())
         self._clamped.update(parts.codecs.take_clamped())
         self._stages.update(parts.stages.take())
         self._waited.update(parts.wire.take_waited())
-        self._scores.append(torch.stack([done.logits.detach(), done.labels], dim=1))
+        self._scores.append(torch.stack([done.logits, done.labels], dim=1))
 
     def skip(self, seconds: float) -> None:
         """Leave time that was not training (evaluation, saving) and its traffic out of the next record."""

@@ -90,18 +90,19 @@ def run_exact(wire: Wire, recipe: Recipe, plan: Plan) -> dict[str, Any]:
         counts = exchange.counts(routed, step=step, batch=len(whole.labels), order=Order.GO_ON).wait()
         requests = exchange.arrive(exchange.ids(routed, counts).wait(), counts)
         pooled = exchange.look_up(requests)
-        boundary = exchange.vectors(pooled, routed, requests).wait()
+        boundary = exchange.vectors(pooled, routed, requests)[0].wait()
         nears = replicated.look_up(bags, size)
-        features = embeddings.features(boundary, nears, bags, size)
+        leaves = [near.leaf(0, size) for near in nears]
+        features = embeddings.features(boundary, leaves, [bag.lengths for bag in bags])
         outputs.append([vectors.detach() for vectors in features])
         first = wire.rank * len(whole.labels) // wire.world
         rows = slice(first, first + size)
         gradients = [upstream(step, i, len(whole.labels), v.shape[1])[rows] for i, v in enumerate(features)]
         torch.autograd.backward(features, gradients)
-        received, flagged = exchange.gradients(boundary, routed, requests, 0.0).wait()
+        received, flagged = exchange.arrived([exchange.gradients(boundary, 0.0)], requests)
         assert flagged == []
         dense = torch.zeros(replicated.num_gradients)
-        replicated.collect(nears, dense)
+        replicated.collect(nears, [leaves], dense)
         wire.all_reduce("dense", dense).wait()
         exchange.update(pooled, [gradient * SCALE for gradient in received])
         replicated.update(dense * SCALE)

@@ -53,15 +53,15 @@ def run_exchange(wire: Wire, recipe: Recipe, plan: Plan, codecs: Codecs) -> dict
         counts = exchange.counts(routed, step=step, batch=len(whole.labels), order=Order.GO_ON).wait()
         requests = exchange.arrive(exchange.ids(routed, counts).wait(), counts)
         pooled = exchange.look_up(requests)
-        boundary = exchange.vectors(pooled, routed, requests).wait()
-        features = embeddings.features(boundary, (), bags, size)
+        boundary = exchange.vectors(pooled, routed, requests)[0].wait()
+        features = embeddings.features(boundary, (), [bag.lengths for bag in bags])
         outputs.append([vectors.detach() for vectors in features])
         first = wire.rank * len(whole.labels) // wire.world
         gradients = [
             upstream(step, i, len(whole.labels), v.shape[1])[first : first + size] for i, v in enumerate(features)
         ]
         torch.autograd.backward(features, gradients)
-        received, flagged = exchange.gradients(boundary, routed, requests, 0.0).wait()
+        received, flagged = exchange.arrived([exchange.gradients(boundary, 0.0)], requests)
         assert flagged == []
         exchange.update(pooled, [gradient * SCALE for gradient in received])
     return {"outputs": outputs, "held": [(r, w.clone()) for r, w, _ in embeddings.held()]}
