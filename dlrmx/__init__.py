@@ -46,6 +46,8 @@ plan/: which rank holds which rectangle of which table. Pure arithmetic.
     plan/even.py              exchanges things so that each stretch of a step is even
     plan/refine.py            splits tables of the most loaded ranks where that evens the load
     plan/cost.py              predicts a plan: memory, time, traffic
+    plan/samples.py           small models that a machine trains while it is measured
+    plan/calibrate.py         constants of a machine, from the steps of these
     plan/memory.py            bytes of tables, of the dense part, of batches read ahead
     plan/impossible.py        why no plan fits, and ways out that were tried
     plan/load.py              a plan file that a recipe names
@@ -188,6 +190,7 @@ train/: the worker.
     train/build.py            builds what a rank trains with
     train/selftest.py         whether torch and fbgemm work here
     train/measure.py          measures what the planner counts on, with real workers
+    train/sample.py           trains the planner's small models, and says what each stage took
     train/loop.py             the training loop, top to bottom
     train/stages.py           how long each stage of a step takes
     train/step.py             one training step, stage by stage

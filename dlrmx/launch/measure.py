@@ -15,13 +15,16 @@ import yaml
 from dlrmx.errors import ClusterError, InputError, Problem
 from dlrmx.launch.agent import agent_env
 from dlrmx.launch.processes import die_with_parent
+from dlrmx.plan.calibrate import calibrated
+from dlrmx.plan.topology import topology_of
 from dlrmx.recipe.clusters import workers_per_node
 from dlrmx.recipe.node import Node
-from dlrmx.recipe.profiles import Profile
+from dlrmx.recipe.profiles import LocalProfile, Profile
 
 WORKER = ("-m", "dlrmx.train.measure")
 # A layer forward and backward: product and bias, ReLU, sum, and each of their gradients.
 OPERATIONS_OF_A_LAYER = 8
+NANOSECONDS = ("id", "row", "update", "vector", "number", "parameter")
 _NODE_SECTION = re.compile(r"^node:.*\n(?:(?:[ \t#].*)?\n)*?(?=^\S|\Z)", re.MULTILINE)
 
 
@@ -36,12 +39,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the workers of one node found, each line by its name in dlrmx.train.measure."""
+    """What the workers of one node found, each line by its name in dlrmx.train.measure.
+
+    stages: seconds of each stage of a step of each sample (dlrmx.plan.samples); none of GPUs.
+    """
 
     device: str
     world: int
     threads: int
     lines: dict[str, Line]
+    stages: dict[str, dict[str, float]]
 
     def lines_json(self) -> dict[str, Any]:
         """The lines for programs."""
@@ -108,6 +115,25 @@ def measured_node(measured: Measured, before: Node) -> Node:
                 "all_reduce_up": _rounded(links["all_reduce"].rate / up),
             },
         }
+    node = Node.model_validate(numbers)
+    return _calibrated(node, measured) if measured.stages else node
+
+
+def _calibrated(node: Node, measured: Measured) -> Node:
+    """The section with constants that steps of the samples were fitted to, from those of single operations."""
+    profile = LocalProfile(scheduler="local", workers_per_node=measured.world, memory_gib=1.0, node=node)
+    found = calibrated(topology_of(profile), measured.stages)
+    shares = node.achieved.model_dump(exclude_none=True) if node.achieved else {}
+    numbers: dict[str, Any] = {
+        **node.model_dump(exclude_none=True),
+        "hbm_gb_s": _rounded(found.hbm_rate / 1e9),
+        "achieved": {**shares, "hbm": _rounded(found.achieved.hbm)},
+        "fp32_tflops": _rounded(found.fp32_flops / 1e12),
+        **{f"{name}_us": _rounded(1e6 * getattr(found, f"{name}_s")) for name in ("op", "step", "feature")},
+        **{f"{name}_ns": _rounded(1e9 * getattr(found, f"{name}_s")) for name in NANOSECONDS},
+    }
+    if measured.world > 1:
+        numbers |= {"up_gb_s": _rounded(found.up_rate / 1e9), "up_us": _rounded(1e6 * found.up_latency_s)}
     return Node.model_validate(numbers)
 
 
@@ -125,10 +151,9 @@ def write_node(node: Node, path: Path, comment: str) -> None:
 def _read(raw: dict[str, Any]) -> Measured:
     lines = {
         name: Line(entry["fixed_s"], entry["rate"], tuple((work, seconds) for work, seconds in entry["points"]))
-        for name, entry in raw.items()
-        if isinstance(entry, dict)
+        for name, entry in raw["lines"].items()
     }
-    return Measured(raw["device"], raw["world"], raw["threads"], lines)
+    return Measured(raw["device"], raw["world"], raw["threads"], lines, raw["stages"])
 
 
 def _words(log: str) -> str:

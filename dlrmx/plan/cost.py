@@ -35,6 +35,7 @@ from dlrmx.recipe.schema import Dlrm, Recipe
 
 OPS_PER_LAYER = 2  # the product, and bias with activation
 DOT_PASSES = 4  # over the vectors that interact
+BACKWARD_TIMES = 4  # what interacts is joined and multiplied once, and its gradients are twice, and added up
 COLLECTIVES = {"ids": 2, "vectors": 1, "gradients": 1, "all_reduce": 1}  # a step's; the counts go before the ids
 # Places of stages in Stages: the update and the next step's ids, look-up and vectors, the dense part, gradients.
 STRETCHES = ([7, 0], [1, 2], [3, 4, 5], [6])
@@ -52,10 +53,14 @@ CARGO: tuple[tuple[Link, Cargo, Column], ...] = (
 
 @dataclass(frozen=True)
 class DenseCost:
-    """Seconds of a rank's dense part: forward, and of that the bottom MLP; the backward pass takes twice as long."""
+    """Seconds of a rank's dense part: forward, of that the bottom MLP (its backward pass takes twice as long),
+    backward, the update of its parameters, and what a step takes whatever is in it."""
 
     forward_s: float
     bottom_s: float
+    backward_s: float
+    update_s: float
+    fixed_s: float
     all_reduce_bytes: float
 
 
@@ -122,7 +127,16 @@ def dense_cost(recipe: Recipe, topology: Topology, style: Style) -> DenseCost:
         # Vectors are put side by side (read, written), multiplied with each other (read twice).
         moved = DOT_PASSES * local_batch * vectors * width * FP32_BYTES
         together += 2.0 * local_batch * vectors**2 * width * flops_s + moved * byte_s
-    return DenseCost(together, sum(seconds[:bottom]), num_parameters(recipe) * float(FP32_BYTES))
+    parameters = num_parameters(recipe)
+    mixed = local_batch * (sum(dims) + (recipe.model.bottom[-1] if bottom else 0)) * topology.number_s
+    return DenseCost(
+        together + mixed,
+        sum(seconds[:bottom]),
+        2 * together + BACKWARD_TIMES * mixed,
+        parameters * topology.parameter_s,
+        topology.step_s + len(dims) * topology.feature_s,
+        parameters * float(FP32_BYTES),
+    )
 
 
 def _stages(
@@ -134,14 +148,14 @@ def _stages(
     wait = {stage: number * latency * (exchanged or stage == "all_reduce") for stage, number in COLLECTIVES.items()}
     half = ranks[:, Column.OWNER_VECTORS] / 2
     found = np.zeros((world, 8))
-    found[:, 0] = ranks[:, Column.IDS] + ranks[:, Column.OWNER_IDS] + wait["ids"]
+    found[:, 0] = ranks[:, Column.IDS] + ranks[:, Column.OWNER_IDS] + wait["ids"] + dense.fixed_s
     found[:, 1] = ranks[:, Column.LOOKUP] + together[Column.LOOKUP]
     found[:, 2] = ranks[:, Column.VECTORS] + half + wait["vectors"]
     found[:, 3] = dense.forward_s
-    found[:, 4] = 2 * dense.forward_s
+    found[:, 4] = dense.backward_s
     found[:, 5] = reduced_s + wait["all_reduce"]
-    found[:, 6] = ranks[:, Column.GRADIENTS] + half + wait["gradients"]
-    found[:, 7] = ranks[:, Column.UPDATE] + together[Column.UPDATE]
+    found[:, 6] = ranks[:, Column.GRADIENTS] + together[Column.GRADIENTS] + half + wait["gradients"]
+    found[:, 7] = ranks[:, Column.UPDATE] + together[Column.UPDATE] + dense.update_s
     return found
 
 

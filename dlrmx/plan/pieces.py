@@ -185,10 +185,11 @@ def costs(pieces: Pieces, workload: Workload, topology: Topology, optimizer: Spa
     _compute(found, pieces, workload, topology, optimizer, ids, bags)
     _exchange(found, pieces, workload, rate, style, ids, bags)
     owner = -(-workload.batch // topology.world) / workload.batch  # the largest local batch's share
-    vectors = _arriving(pieces, workload, bags, whole) * pieces.cols
+    arriving = _arriving(pieces, workload, bags, whole)
     found[:, Column.OWNER_IDS] = ids * owner * topology.id_s
     passes = NEO_PASSES_OF_OWNER if whole else VECTOR_PASSES_OF_OWNER + GRADIENT_PASSES_OF_OWNER
-    found[:, Column.OWNER_VECTORS] = passes * vectors * FP32_BYTES * owner * rate.stream
+    arriving_s = passes * pieces.cols * FP32_BYTES * rate.stream + topology.vector_s
+    found[:, Column.OWNER_VECTORS] = arriving * owner * arriving_s
     if not whole:
         pass_s = bags * pieces.cols * FP32_BYTES * rate.stream
         found[:, Column.VECTORS] += VECTOR_PASSES_OF_HOLDER * pass_s
@@ -249,10 +250,13 @@ def _compute(
     row_rate = np.where(pieces.tier == UVM, rate.host, rate.device)
     state_rate = np.where(pieces.tier == HBM, rate.device, rate.host)
     found[:, Column.LOOKUP] = (
-        ids * read_bytes * row_rate + (ids * 2 * ID_BYTES + bags * pieces.cols * FP32_BYTES) * rate.device
+        ids * (read_bytes * row_rate + topology.row_s)
+        + (ids * 2 * ID_BYTES + bags * pieces.cols * FP32_BYTES) * rate.device
     )
-    found[:, Column.UPDATE] = ids * (pieces.cols * FP32_BYTES + SORT_BYTES) * rate.device + 2 * met * (
-        read_bytes * row_rate + state_bytes * state_rate
+    found[:, Column.UPDATE] = (
+        ids * topology.update_s
+        + ids * (pieces.cols * FP32_BYTES + SORT_BYTES) * rate.device
+        + 2 * met * (read_bytes * row_rate + state_bytes * state_rate)
     )
     caching = np.flatnonzero(pieces.tier == CACHING)
     if len(caching):
@@ -313,16 +317,18 @@ def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> F
     state = state_numbers(dim, optimizer) * FP32_BYTES
     local = -(-workload.batch // topology.world) / workload.batch
     found = np.zeros((len(rows), len(Column)))
+    ids, bags = local * workload.ids, local * workload.bags
     found[:, Column.LOOKUP] = (
-        local * (workload.ids * (read_bytes + 2 * ID_BYTES) + workload.bags * dim * FP32_BYTES) * rate.device
+        ids * topology.row_s + (ids * (read_bytes + 2 * ID_BYTES) + bags * dim * FP32_BYTES) * rate.device
     )
     # Bags' gradients are summed into the table's, that is read after the all-reduce, and rows that were met move.
-    summed = REPLICA_PASSES * local * workload.ids * dim * FP32_BYTES + 2 * rows * dim * FP32_BYTES
-    found[:, Column.UPDATE] = (summed + 2 * workload.distinct * (read_bytes + state)) * rate.device
+    summed = REPLICA_PASSES * ids * dim * FP32_BYTES * rate.device
+    found[:, Column.GRADIENTS] = summed + ids * topology.vector_s
+    read_again = 2 * rows * dim * FP32_BYTES + 2 * workload.distinct * (read_bytes + state)
+    found[:, Column.UPDATE] = rows * (topology.row_s + topology.update_s) + read_again * rate.device
     found[:, Column.WEIGHTS] = rows * dim * workload.element_bytes
     found[:, Column.STATE] = rows * state
-    vectors = 2 * local * workload.bags + np.maximum(local * workload.ids, rows)
-    of_step = vectors * dim * FP32_BYTES + local * workload.ids * NEAR_ID_BYTES
+    of_step = (2 * bags + np.maximum(ids, rows)) * dim * FP32_BYTES + ids * NEAR_ID_BYTES
     found[:, Column.EXCHANGE] = rows * dim * FP32_BYTES + HEAP_TIMES[topology.device] * of_step
     return rounded(found)
 

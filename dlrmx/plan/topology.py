@@ -68,6 +68,14 @@ class Topology:
     op_s: float  # to start one operation
     id_s: float  # to route one id at its sample's owner
     achieved: Achieved
+    # What a processor takes beyond bytes and operations. A GPU's threads hide it, and its host works ahead of it.
+    step_s: float = 0.0  # of a step, whatever is in it
+    feature_s: float = 0.0  # of a feature in a step
+    row_s: float = 0.0  # to find and read one row
+    update_s: float = 0.0  # to sort one id and find its row again
+    vector_s: float = 0.0  # to put one vector of a bag where it belongs, and its gradient
+    number_s: float = 0.0  # of each number that interacts, in the forward pass; four times that in the backward pass
+    parameter_s: float = 0.0  # to update one parameter of the dense part
 
     @property
     def nodes(self) -> int:
@@ -147,7 +155,14 @@ _CPU = Topology(
     tf32_flops=50e9,
     bf16_flops=100e9,
     op_s=20e-6,
-    id_s=20e-9,
+    id_s=50e-9,
+    step_s=3e-3,
+    feature_s=30e-6,
+    row_s=20e-9,
+    update_s=40e-9,
+    vector_s=50e-9,
+    number_s=1e-9,
+    parameter_s=3e-9,
     achieved=Achieved(
         matrix=1.0,
         hbm=1.0,
@@ -204,6 +219,13 @@ def _with_numbers(topology: Topology, node: Node) -> Topology:
         "bf16_flops": (node.bf16_tflops, 1e12),
         "op_s": (node.op_us, 1e-6),
         "id_s": (node.id_ns, 1e-9),
+        "step_s": (node.step_us, 1e-6),
+        "feature_s": (node.feature_us, 1e-6),
+        "row_s": (node.row_ns, 1e-9),
+        "update_s": (node.update_ns, 1e-9),
+        "vector_s": (node.vector_ns, 1e-9),
+        "number_s": (node.number_ns, 1e-9),
+        "parameter_s": (node.parameter_ns, 1e-9),
     }
     numbers = {name: value * scale for name, (value, scale) in scales.items() if value is not None}
     whole: dict[str, Any] = {name: int(value) if name.endswith("_bytes") else value for name, value in numbers.items()}

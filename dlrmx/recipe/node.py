@@ -75,6 +75,13 @@ class Node(Settings):
     bf16_tflops: float | None = _number("matrix rate in bf16, in TFLOP/s")
     op_us: float | None = _number("time to start one operation of the dense part, in microseconds")
     id_ns: float | None = _number("time to route one id, in nanoseconds")
+    step_us: float | None = _number("time of a step, whatever is in it, in microseconds")
+    feature_us: float | None = _number("time of a feature in a step, in microseconds")
+    row_ns: float | None = _number("time to find and read one row, beside its bytes, in nanoseconds")
+    update_ns: float | None = _number("time to sort one id and find its row again, beside bytes, in nanoseconds")
+    vector_ns: float | None = _number("time to put one vector and its gradient in place, beside bytes, in nanoseconds")
+    number_ns: float | None = _number("time of one number that interacts, forward (backward: 4 times), in nanoseconds")
+    parameter_ns: float | None = _number("time to update one parameter of the dense part, in nanoseconds")
     achieved: Achieved | None = setting("shares of these rates that are reached", None, resume="free")
 
     @model_validator(mode="after")

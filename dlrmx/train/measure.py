@@ -3,7 +3,8 @@ started by torch.distributed.run. Reads no recipe.
 
 Every number is taken as a worker meets it: all ranks at once, through the classes that training uses, medians over
 repetitions, the slowest rank's. A time is a fixed part and a part that grows with the work; both are fitted over
-several sizes. Rank 0 writes them to FILE as JSON: seconds, bytes and operations.
+several sizes. On processors small models are trained, too (sample.py), whose data is prepared beside FILE. Rank 0
+writes all to FILE as JSON: seconds, bytes and operations.
 """
 
 import json
@@ -27,6 +28,7 @@ from dlrmx.parallel.routing import Router
 from dlrmx.parallel.wire import TIMEOUT, Wire
 from dlrmx.plan.shards import Plan, Strip, TablePlan
 from dlrmx.recipe.schema import Feature, SparseOptimizer
+from dlrmx.train.sample import stage_seconds
 from dlrmx.train.worker import worker_device
 
 REPEATS = 7
@@ -74,9 +76,11 @@ def main(file: Path) -> None:
         "all_to_all": _all_to_all(device, wire),
         "all_reduce": _all_reduce(device, wire),
     }
+    stages = stage_seconds(wire, file.parent) if device.type == "cpu" else {}
     if wire.rank == 0:
         facts = {"world": wire.world, "device": device.type, "threads": torch.get_num_threads()}
-        file.write_text(json.dumps({**facts, **{name: asdict(line) for name, line in found.items()}}))
+        lines = {name: asdict(line) for name, line in found.items()}
+        file.write_text(json.dumps({**facts, "lines": lines, "stages": stages}))
     dist.barrier()
     dist.destroy_process_group()
 

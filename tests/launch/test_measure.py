@@ -25,7 +25,7 @@ RATES = {
 
 
 def measured(world: int) -> Measured:
-    return Measured("cpu", world, 1, {name: Line(fixed, rate, ()) for name, (fixed, rate) in RATES.items()})
+    return Measured("cpu", world, 1, {name: Line(fixed, rate, ()) for name, (fixed, rate) in RATES.items()}, {})
 
 
 def test_the_planner_counts_on_what_was_measured() -> None:
