@@ -4,11 +4,31 @@ Letters: B batch rows, N dense columns, F features, D embedding dim, K interacti
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from dlrmx.model.mlp import mlp
+
+
+class _PairwiseDots(torch.autograd.Function):
+    """Dot products of pairs, whose gradient is one product of matrices: autograd would take two and their sum."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, pairs: Tensor, place: Tensor) -> Tensor:
+        ctx.save_for_backward(vectors, place)
+        return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        vectors, place = ctx.saved_tensors
+        num_vectors = vectors.shape[1]
+        with_zero = nn.functional.pad(gradient, (0, 1))
+        symmetric = with_zero.index_select(1, place).view(-1, num_vectors, num_vectors)  # (B, K, K)
+        return torch.bmm(symmetric, vectors), None, None
 
 
 class DotInteraction(nn.Module):
@@ -17,17 +37,24 @@ class DotInteraction(nn.Module):
     Order of the pairs as in facebookresearch/dlrm: (1, 0), (2, 0), (2, 1), (3, 0), ...
     """
 
-    pairs: Tensor
+    pairs: Tensor  # of each pair the place of its product in (K, K), flat
+    place: Tensor  # (K * K,) of each product its pair, the same for both orders; one past the last on the diagonal
 
     def __init__(self, num_vectors: int) -> None:
         super().__init__()
         rows, columns = torch.tril_indices(num_vectors, num_vectors, offset=-1)
+        place = torch.full((num_vectors, num_vectors), len(rows))
+        place[rows, columns] = place[columns, rows] = torch.arange(len(rows))
         self.register_buffer("pairs", rows * num_vectors + columns, persistent=False)
+        self.register_buffer("place", place.view(-1), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, K, D) -> (B, K (K - 1) / 2)."""
-        products = torch.bmm(vectors, vectors.transpose(1, 2))  # (B, K, K)
-        return products.flatten(1).index_select(1, self.pairs)
+        device = vectors.device.type
+        if torch.is_autocast_enabled(device):  # which does not see into the function
+            vectors = vectors.to(torch.get_autocast_dtype(device))
+        products: Tensor = _PairwiseDots.apply(vectors, self.pairs, self.place)  # type: ignore[no-untyped-call]
+        return products
 
 
 class DlrmModel(nn.Module):

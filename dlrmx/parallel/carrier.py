@@ -1,8 +1,8 @@
 """Carries counts, ids, vectors and gradients over one hop of the exchange.
 
 What travels back is the gradient of the SUM of the losses; 1/G (G rows of the global batch) is applied in fp32
-after it arrived. Each message of gradients ends in one number: 0, or not 0 where the sender saw a non-finite value,
-so that no rank updates a table when any rank must stop.
+after it arrived. Ahead of each message of gradients goes one number: 0, or not 0 where the sender saw a non-finite
+value, so that no rank updates a table when any rank must stop.
 
 Legend: B samples of this rank, S slots and M members of the hop, D width of a fused table.
 """
@@ -133,19 +133,19 @@ class Carrier:
 
         `flag` is not 0 where this rank saw a non-finite value.
         """
-        rows = self.packing.positions(routed.positions, routed.bags, routed.leaf_rows)
-        of_bags = [leaf.index_select(0, row) for leaf, row in zip(sums.leaves, rows, strict=True)]
+        of_bags = self.packing.take(sums.leaves, routed.positions, routed.bags, routed.leaf_rows)
         if self.sparse is not None and sums.masks is not None:
             step = counts.header.step
             return self.sparse.gradients(of_bags, sums.masks, routed, counts.bags, step=step, flag=flag)
         codec, widths = self._backward, self._widths(self._backward)
         grads = [codec.encode(tensor) for tensor in of_bags]
-        last = torch.full((1,), flag, device=self._device).to(codec.dtype)
-        out_counts = [size + 1 for size in self.packing.sizes(routed.bags, widths)]
-        in_counts = [size + 1 for size in self.packing.sizes(counts.bags, widths)]
-        message = self.packing.join(grads, routed.bags, codec.dtype, last)
+        one_each = [1] * self._wire.world
+        flags = torch.full((self._wire.world,), flag, device=self._device).to(codec.dtype)
+        flagged = self._wire.all_to_all("gradients", flags, one_each, one_each, messages=1)
+        message = self.packing.join(grads, routed.bags, codec.dtype)
+        out_counts, in_counts = (self.packing.sizes(bags, widths) for bags in (routed.bags, counts.bags))
         pending = self._wire.all_to_all("gradients", message, out_counts, in_counts)
-        return PendingGradients(pending, in_counts, self, counts, codec)
+        return PendingGradients(pending, flagged, self, counts, codec)
 
     def separate(self, message: torch.Tensor, bags: torch.Tensor, codec: Codec) -> list[torch.Tensor]:
         """The (bags, D) vectors of each fused table in a message, decoded."""
@@ -227,17 +227,15 @@ class PendingGradients:
     """Gradients under way to the members that the bags were sent to."""
 
     pending: Pending
-    sizes: Sequence[int]
+    flags: Pending
     carrier: Carrier
     counts: Counts
     codec: Codec
 
     def wait(self) -> tuple[list[torch.Tensor], list[int]]:
         """Per fused table the (bags, D) gradients of the loss sum, and the members that raised the flag."""
-        parts = self.pending.wait().split(list(self.sizes))
-        flagged = [member for member, part in enumerate(parts) if float(part[-1]) != 0.0]
-        body = torch.cat([part[:-1] for part in parts])
-        return self.carrier.separate(body, self.counts.bags, self.codec), flagged
+        flagged: list[int] = self.flags.wait().nonzero().view(-1).tolist()
+        return self.carrier.separate(self.pending.wait(), self.counts.bags, self.codec), flagged
 
 
 def _mask(which: np.ndarray, counts: np.ndarray, device: torch.device) -> torch.Tensor:

@@ -15,7 +15,7 @@ from dlrmx.parallel.exchange import Boundary, Exchange
 from dlrmx.parallel.layout import make_layout
 from dlrmx.parallel.replicated import Replicated
 from dlrmx.parallel.wire import Wire
-from dlrmx.plan.shards import Plan, Rectangle
+from dlrmx.plan.shards import Plan, Rectangle, Strip
 from dlrmx.recipe.schema import Feature, SparseOptimizer, Thresholds
 
 
@@ -44,7 +44,7 @@ class Embeddings:
         self._means = [feature.pooling == "mean" for feature in features.values()]
         # Per feature: its column slices from left to right, and of each the slots, several where rows are cut in bands.
         slices: list[dict[int, list[int]]] = [{} for _ in features]
-        for index, slot in sorted(enumerate(layout.slots), key=lambda pair: pair[1].strip.col_start):
+        for index, slot in sorted(enumerate(layout.slots), key=lambda pair: _corner(pair[1].strip)):
             slices[slot.feature].setdefault(slot.strip.col_start, []).append(index)
         self._slices = [list(of_feature.values()) for of_feature in slices]
 
@@ -104,6 +104,10 @@ class Embeddings:
                 row_start=rectangle.row_start,
                 col_start=rectangle.col_start,
             )
+
+
+def _corner(strip: Strip) -> tuple[int, int]:
+    return strip.col_start, strip.row_start
 
 
 def _side_by_side(slots: Sequence[torch.Tensor], slices: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -2,8 +2,8 @@
 
 All rectangles of one (width, dtype, tier, route) on a rank lie one under the other in one fused table. A slot is one
 strip of one feature's table, mostly a column slice: what a sample's owner asks for. Slots are ordered by fused table,
-so that ids and vectors of one fused table are contiguous in a message. Pure arithmetic on the plan, the same on every
-rank.
+so that ids and vectors of one fused table are contiguous in a message, and then by rank, so that vectors of tables that
+are not cut by rows come in the order in which bags are numbered. Pure arithmetic on the plan, the same on every rank.
 
 Legend: S slots, W ranks, B samples of a rank.
 """
@@ -95,7 +95,7 @@ def make_layout(plan: Plan, features: Mapping[str, Feature]) -> Layout:
         if feature.table in sharded
         for strip in sharded[feature.table].strips
     ]
-    ordered = tuple(sorted(slots, key=lambda slot: slot.fused))
+    ordered = tuple(sorted(slots, key=lambda slot: (slot.fused, slot.strip.first_rank)))
     return Layout(plan.world, plan.ranks_per_node, fused, ordered, placed)
 
 

@@ -44,22 +44,47 @@ class Packing:
         self, vectors: Sequence[torch.Tensor], positions: torch.Tensor, bags: torch.Tensor, leaf_rows: Sequence[int]
     ) -> list[torch.Tensor]:
         """Add (bags, D) vectors of all members into the bags of (leaf_rows, D) leaves; untouched bags are zero."""
+        rows = self.positions(positions, bags, leaf_rows)
+        return [_added(tensor, of, count) for tensor, of, count in zip(vectors, rows, leaf_rows, strict=True)]
+
+    def take(
+        self, leaves: Sequence[torch.Tensor], positions: torch.Tensor, bags: torch.Tensor, leaf_rows: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """For each touched bag its row of the (leaf_rows, D) leaves; a leaf itself where these are all its rows."""
+        rows = self.positions(positions, bags, leaf_rows)
         return [
-            tensor.new_zeros(count, tensor.shape[1]).index_add_(0, rows, tensor)
-            for tensor, rows, count in zip(vectors, self.positions(positions, bags, leaf_rows), leaf_rows, strict=True)
+            leaf if _is_range(of, len(leaf)) else leaf.index_select(0, of)
+            for leaf, of in zip(leaves, rows, strict=True)
         ]
 
-    def join(
-        self, tables: Sequence[torch.Tensor], bags: torch.Tensor, dtype: torch.dtype, last: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """One flat message of (rows, width) tensors of `dtype`, one per fused table; `last` ends each member's part."""
+    def join(self, tables: Sequence[torch.Tensor], bags: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """One flat message of (rows, width) tensors of `dtype`, one per fused table; of a single one it is a view."""
+        if len(tables) == 1:
+            return tables[0].reshape(-1)
         rows = self.rows(bags)
         parts = [table.split(rows[:, index].tolist()) for index, table in enumerate(tables)]
-        ends = [] if last is None else [last]
-        pieces = [piece for m in range(self._members) for piece in (*(p[m].reshape(-1) for p in parts), *ends)]
+        pieces = [part[member].reshape(-1) for member in range(self._members) for part in parts]
         return torch.cat(pieces) if pieces else torch.empty(0, dtype=dtype)
 
     def separate(self, message: torch.Tensor, bags: torch.Tensor, widths: Sequence[int]) -> list[torch.Tensor]:
         """The inverse of `join`: one (rows, width) tensor per fused table, in (member, slot, bag) order."""
+        if len(widths) == 1:
+            return [message.view(-1, widths[0])]
         views = message.split((self.rows(bags) * torch.tensor(widths, dtype=torch.int64)).view(-1).tolist())
         return [torch.cat(views[index :: len(widths)]).view(-1, width) for index, width in enumerate(widths)]
+
+
+def _added(vectors: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tensor:
+    """Add vectors (m, D) to the rows of (count, D) zeros: without any sum where each of them gets one vector."""
+    if len(rows) == count:
+        if _is_range(rows, count):
+            return vectors
+        source = torch.full_like(rows, -1)
+        source[rows] = torch.arange(count, device=rows.device)
+        if bool((source >= 0).all()):
+            return vectors.index_select(0, source)
+    return vectors.new_zeros(count, vectors.shape[1]).index_add_(0, rows, vectors)
+
+
+def _is_range(rows: torch.Tensor, count: int) -> bool:
+    return len(rows) == count and torch.equal(rows, torch.arange(count, device=rows.device))

@@ -56,6 +56,10 @@ class Router:
         self._offset = self._column([offset for course in hop.courses for offset in course.offsets])
         self._weighted = torch.tensor([slot.weighted for slot in slots], dtype=torch.bool, device=device)
         self._any_weighted = any(slot.weighted for slot in slots)
+        # Where each slot goes whole to one member: that member, and what its row numbers lose.
+        self._straight: list[tuple[int, int]] | None = None
+        if not self._banded and all(len(course.targets) == 1 for course in hop.courses):
+            self._straight = [(course.targets[0], course.offsets[0]) for course in hop.courses]
         place = {slot: at for at, slot in enumerate(hop.slots)}
         self._place = self._column([place.get(slot, -1) for slot in range(len(layout.slots))])
         self._fused = self._column([hop.fused.index(slot.fused) for slot in slots])
@@ -66,6 +70,8 @@ class Router:
     def route(self, bags: Sequence[Bags], batch: int) -> Routed:
         """Route the bags of all features (recipe order) of `batch` samples. A bag's number is slot * B + sample."""
         of_slot = [bags[slot.feature] for slot in self._slots]
+        if self._straight is not None:
+            return self._route_straight(of_slot, batch, self._straight)
         ids = self._stack([bag.ids for bag in of_slot], np.int64)
         sizes = self._column([len(bag.ids) for bag in of_slot])
         slot = torch.repeat_interleave(torch.arange(len(of_slot), device=self._device), sizes, output_size=len(ids))
@@ -73,14 +79,40 @@ class Router:
         bag = torch.repeat_interleave(torch.arange(len(lengths), device=self._device), lengths, output_size=len(ids))
         weights = None
         if self._any_weighted:
-            given = [np.ones(len(bag.ids), np.float32) if bag.weights is None else bag.weights for bag in of_slot]
-            weights = self._stack(given, np.float32)
+            weights = self._stack([_weights(bag) for bag in of_slot], np.float32)
         leaf_rows = tuple((last - first) * batch for first, last in self._hop.ranges)
         if self._banded:  # a strip of some rows is asked for these alone
             row = ids - self._first_row[slot]
             kept = (row >= 0) & (row < self._rows[slot])
             ids, slot, bag, weights = ids[kept], slot[kept], bag[kept], None if weights is None else weights[kept]
         return self._spread(ids, weights, slot, bag, leaf_rows)
+
+    def _route_straight(self, of_slot: Sequence[Bags], batch: int, straight: Sequence[tuple[int, int]]) -> Routed:
+        """Nothing depends on single ids: those of a slot are copied in one piece, to where its member's lie."""
+        order = sorted(range(len(of_slot)), key=lambda slot: straight[slot][0])
+        ids, at = np.empty(sum(len(bag.ids) for bag in of_slot), np.int32), 0
+        for slot in order:
+            given = of_slot[slot].ids
+            np.subtract(given, straight[slot][1], out=ids[at : at + len(given)], casting="same_kind")
+            at += len(given)
+        lengths = self._stack([of_slot[slot].lengths for slot in order], np.int32)
+        positions = (self._column(order).unsqueeze(1) * batch + torch.arange(batch, device=self._device)).view(-1)
+        if (touched := lengths > 0).logical_not().any():
+            lengths, positions = lengths[touched], positions[touched]
+        counts = np.zeros((2, len(self._hop.members), len(of_slot)), np.int64)
+        for slot, bag in enumerate(of_slot):
+            member = straight[slot][0]
+            counts[:, member, slot] = np.count_nonzero(bag.lengths), len(bag.ids)
+        weighted = [of_slot[slot] for slot in order if self._slots[slot].weighted]
+        return Routed(
+            ids=torch.from_numpy(ids).to(self._device),
+            weights=self._stack([_weights(bag) for bag in weighted], np.float32),
+            lengths=lengths,
+            positions=positions,
+            bags=torch.from_numpy(counts[0]),
+            lookups=torch.from_numpy(counts[1]),
+            leaf_rows=tuple((last - first) * batch for first, last in self._hop.ranges),
+        )
 
     def pass_on(self, received: Received, bags: torch.Tensor, lookups: torch.Tensor) -> Routed:
         """Route what came over the hop before; bags and lookups count it (members of that hop, all slots).
@@ -143,3 +175,7 @@ class Router:
     def _stack(self, parts: Sequence[np.ndarray], dtype: type) -> torch.Tensor:
         stacked: np.ndarray = np.concatenate([np.empty(0, dtype), *parts])
         return torch.from_numpy(stacked).to(self._device)
+
+
+def _weights(bag: Bags) -> np.ndarray:
+    return np.ones(len(bag.ids), np.float32) if bag.weights is None else bag.weights

@@ -101,12 +101,21 @@ class Wire:
         return pending
 
     def all_to_all(
-        self, kind: Kind, send: torch.Tensor, send_counts: Sequence[int], recv_counts: Sequence[int]
+        self,
+        kind: Kind,
+        send: torch.Tensor,
+        send_counts: Sequence[int],
+        recv_counts: Sequence[int],
+        *,
+        messages: int | None = None,
     ) -> Pending:
-        """Start sending send_counts[r] elements of 1-D `send` to rank r; the result holds recv_counts[r] from each."""
+        """Start sending send_counts[r] elements of 1-D `send` to rank r; the result holds recv_counts[r] from each.
+
+        messages: in so many, as all ranks must; by default as the wire has it.
+        """
         for count, link in zip(send_counts, self._links, strict=True):
             self._sent[kind, link] += count * send.element_size()
-        pieces = self._messages if kind in LARGE else 1
+        pieces = messages or (self._messages if kind in LARGE else 1)
         if pieces == 1:
             received, work = self._exchange(kind, send, send_counts, recv_counts)
             return self._start(kind, [work], lambda: received)

@@ -21,6 +21,22 @@ def test_pairs_come_in_the_reference_order() -> None:
     assert DotInteraction(3)(vectors).tolist() == [[2.0, 3.0, 11.0]]
 
 
+def test_gradients_of_pairs_are_those_of_finite_differences() -> None:
+    vectors = torch.randn(3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert torch.autograd.gradcheck(DotInteraction(4), vectors.requires_grad_())
+
+
+def test_autocast_multiplies_pairs_in_its_own_format() -> None:
+    vectors = torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        products = DotInteraction(4)(vectors)
+    products.float().sum().backward()
+    assert products.dtype == torch.bfloat16
+    assert vectors.grad is not None
+    # The gradient of the sum of all pairs' products: the sum of all vectors but one.
+    torch.testing.assert_close(vectors.grad, (vectors.sum(1, keepdim=True) - vectors).detach(), atol=0.05, rtol=0.05)
+
+
 @pytest.mark.parametrize("dense_dim", [3, 0])
 def test_dot(dense_dim: int) -> None:
     model = DlrmModel(bottom=[7, 4], top=[6, 1], dot=True, dense_dim=dense_dim, dims=[4, 4, 4])
