@@ -10,7 +10,7 @@ from dlrmx.errors import MOST_SHOWN, InputError, Problem
 from dlrmx.units import format_bytes, format_count, format_metric
 
 from . import options, runs
-from .output import pairs, print_json, print_result, say, table
+from .output import pairs, print_json, print_result, say, screen_width, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,8 @@ def list_checkpoints(run: options.Run = None, json: options.Json = False) -> Non
         print_json(checkpoints=[_info_json(info) for info in found])
     else:
         rows = [_info_row(info) for info in found]
-        print_result(table(["step", "kind", "size", "metrics", "state", "path"], rows, right=["step", "size"]))
+        header = ["step", "kind", "size", "state", "metrics", "path"]
+        print_result(table(header, rows, right=["step", "size"], width=screen_width()))
 
 
 @app.command("show")
@@ -133,7 +134,7 @@ def _info_row(info: "Info") -> list[str]:
     shown = {name: value for name, value in info.metrics.items() if name.endswith((".loss", ".ne", ".auc"))}
     metrics = "  ".join(f"{name} {format_metric(value)}" for name, value in shown.items())
     state = info.problems[0] if info.problems else "complete"
-    return [f"{info.step:,}", info.kind, format_bytes(info.bytes), metrics, state, str(info.path)]
+    return [f"{info.step:,}", info.kind, format_bytes(info.bytes), state, metrics, str(info.path)]
 
 
 def _info_json(info: "Info") -> dict[str, object]:
@@ -174,7 +175,8 @@ def _tensors(found: "Description") -> str:
         ]
         for line in found.tensors
     ]
-    return table(["tensor", "shape", "dtype", "size", "parts"], rows, right=["size", "parts"])
+    header = ["tensor", "shape", "dtype", "size", "parts"]
+    return table(header, rows, right=["size", "parts"], width=screen_width())
 
 
 def _verdict(path: str, wrong: list[str]) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .output import table
+from .output import screen_width, table
 from .runs import state_or_word
 from .summary import run_row, state_json
 
@@ -53,7 +53,7 @@ def cluster_rows(profile: "Profile", *, ended: bool) -> list[Row]:
 
 def rows_text(rows: list[Row]) -> str:
     """One line per run; what the scheduler says stands behind it."""
-    return table(HEADER, [[*_cells(row), _job_text(row)] for row in rows], right=["step"])
+    return table(HEADER, [[*_cells(row), _job_text(row)] for row in rows], right=["step"], width=screen_width())
 
 
 def row_json(row: Row) -> dict[str, Any]:

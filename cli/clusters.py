@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from . import options
-from .output import pairs, print_json, print_result, say, table
+from .output import pairs, print_json, print_result, say, screen_width, table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Cluster profiles: where a recipe runs.")
 
@@ -21,7 +21,7 @@ def list_clusters(json: options.Json = False) -> None:
     if json:
         print_json(clusters=[{"name": name, "source": source} for name, source in found.items()])
     else:
-        print_result(table(["cluster", "from"], list(found.items())))
+        print_result(table(["cluster", "from"], list(found.items()), width=screen_width()))
 
 
 @app.command("show")
@@ -30,14 +30,18 @@ def show_cluster(
     json: options.Json = False,
 ) -> None:
     """Print a cluster profile."""
+    from dlrmx.plan.topology import counted_on
     from dlrmx.recipe.clusters import find_profile
     from dlrmx.recipe.tree import leaves
 
     profile = find_profile(name)
+    numbers = counted_on(profile)
     if json:
-        print_json(name=name, profile=profile.model_dump(mode="json"))
-    else:
-        print_result(pairs({key: "" if value is None else str(value) for key, value in leaves(profile)}))
+        print_json(name=name, profile=profile.model_dump(mode="json"), counted_on=numbers)
+        return
+    said = {key: "" if value is None else str(value) for key, value in leaves(profile)}
+    counts = {f"node.{key}": f"{number:.4g}" for key, number in numbers.items()}
+    print_result(pairs({key: text for key, text in said.items() if text or not key.startswith("node")} | counts))
 
 
 @app.command("measure")

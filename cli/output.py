@@ -2,9 +2,11 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import typer
@@ -12,6 +14,8 @@ import typer
 from dlrmx.errors import InputError
 
 JSON_VERSION = 1
+GAP = 2  # columns between two of a table
+INDENT = 4  # of what does not fit into its line
 # What a terminal obeys, and what has it show another text than there is: controls (C0 but tabs and line ends, DEL, C1),
 # marks that turn the direction of writing or take no room, other line ends, halves of characters (bytes of a file's
 # name that are no UTF-8: stdout would refuse them).
@@ -66,17 +70,60 @@ def stderr_is_terminal() -> bool:
     return bool(sys.stderr) and sys.stderr.isatty()
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> str:
-    """Aligned columns under a header; those named in `right` are set to the right. Plain text, so that it pipes."""
+def screen_width() -> int | None:
+    """The columns of the terminal that results go to; None where they go elsewhere (a pipe, a file)."""
+    return shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
+
+
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), width: int | None = None
+) -> str:
+    """Aligned columns under a header; those named in `right` are set to the right. Plain text, so that it pipes.
+
+    width: the last columns, as many as do not fit into it, stand below each line, by name. None: a line is as long as
+    it is.
+    """
     lines = [[_in_a_line(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    to_right = [name in right for name in header]
-    return "\n".join(_aligned(line, widths, to_right) for line in lines)
+    shown = len(header) if width is None else _fitting(widths, width)
+    to_right = [name in right for name in header[:shown]]
+    found = []
+    for line in lines:
+        found.append(_aligned(line[:shown], widths[:shown], to_right))
+        if line is not lines[0] and width is not None:
+            found += _below(dict(zip(lines[0][shown:], line[shown:], strict=True)), width)
+    return "\n".join(found)
+
+
+def _fitting(widths: Sequence[int], width: int) -> int:
+    """How many of the first columns fit; the first stays."""
+    ends = [sum(widths[: count + 1]) + GAP * count for count in range(len(widths))]
+    return max(1, sum(end <= width for end in ends))
+
+
+def _below(cells: Mapping[str, str], width: int) -> list[str]:
+    """The named cells in lines of `width`, indented; a path that is longer is not torn."""
+    indent = " " * INDENT
+    lines: list[str] = []
+    for text in (f"{name} {cell}" for name, cell in cells.items() if cell):
+        if lines and len(lines[-1]) + GAP + len(text) <= width:
+            lines[-1] += " " * GAP + text
+        else:
+            lines += wrap(
+                text,
+                width,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return lines
 
 
 def _aligned(line: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -> str:
     cells = zip(line, widths, to_right, strict=True)
-    return "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells).rstrip()
+    gap = " " * GAP
+    return gap.join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells).rstrip()
 
 
 def pairs(facts: Mapping[str, str]) -> str:

@@ -21,6 +21,9 @@ MOST_OFFSETS = 4
 TOP = 5
 BAR = 16
 WIDTH = 80
+# Of a step shorter than this, what no prediction counts (docs/planner.md) is a large part: Python takes milliseconds.
+SHORT_STEP_S = 0.01
+UNCOUNTED = "Python's time between operations is not counted"
 BY_NODE = "by node"
 MEMORY_PARTS = {
     "weights_bytes": "tables",
@@ -261,7 +264,8 @@ def _step(prediction: "Prediction") -> str:
         for field in fields(exposed)
     ]
     rows.append(["step", "", format_short(prediction.step_s), ""])
-    return table(["stage", "slowest rank", "adds", ""], rows, right=["slowest rank", "adds"])
+    text = table(["stage", "slowest rank", "adds", ""], rows, right=["slowest rank", "adds"])
+    return f"{text}\nso short a step takes longer: {UNCOUNTED}" if prediction.step_s < SHORT_STEP_S else text
 
 
 def _traffic(planned: Planned) -> str:

@@ -1,17 +1,21 @@
 """The evaluations of runs side by side, and what their steps took beside what was predicted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import chain
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from dlrmx.units import format_bytes, format_count, format_metric, format_short
 
-from .output import table
+from .output import screen_width, table
+from .plan_text import SHORT_STEP_S, UNCOUNTED, WIDTH
 
 if TYPE_CHECKING:
     from dlrmx.runs.costs import Costs
     from dlrmx.runs.layout import RunPaths
 
 COLUMNS = ("run", "split", "step", "rows", "loss", "NE", "optimum NE", "AUC", "accuracy", "calibration", "samples/s")
+FAR = 1.5  # times; nearer than that, a prediction speaks for itself
 METRICS = ("loss", "ne", "optimum_ne", "auc", "accuracy", "calibration")
 
 
@@ -45,7 +49,8 @@ def report_table(rows: list[dict[str, Any]]) -> str:
     optimum = COLUMNS.index("optimum NE")
     shown = [column for column in range(len(COLUMNS)) if column != optimum or any(line[optimum] for line in cells)]
     header = [COLUMNS[column] for column in shown]
-    return table(header, [[line[column] for column in shown] for line in cells], right=header[2:])
+    cells = [[line[column] for column in shown] for line in cells]
+    return table(header, cells, right=header[2:], width=screen_width())
 
 
 def cost_rows(run: "RunPaths") -> list[dict[str, Any]]:
@@ -69,7 +74,28 @@ def cost_table(rows: list[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return table(header, cells, right=header[1:])
+    notes = [
+        wrap(f"{row['run']}: {note}", WIDTH, subsequent_indent=4 * " ") for row in rows for note in cost_notes(row)
+    ]
+    return "\n".join([table(header, cells, right=header[1:], width=screen_width()), *chain(*notes)])
+
+
+def cost_notes(costs: Mapping[str, Any]) -> list[str]:
+    """What came out otherwise than predicted, by a factor of `FAR` or more, and why where that is known."""
+    notes = []
+    if step := _far(costs["step_s"], costs["predicted_step_s"]):
+        why = f": {UNCOUNTED}" if step > 1 and costs["predicted_step_s"] < SHORT_STEP_S else ""
+        notes.append(f"a step took {step:.2f} times what was predicted{why}")
+    if memory := _far(costs["memory_bytes"], costs["predicted_memory_bytes"]):
+        notes.append(f"memory is {memory:.2f} times what was predicted")
+    return notes
+
+
+def _far(measured: float | None, predicted: float | None) -> float | None:
+    """How many times the predicted value was measured; None where it is near or not known."""
+    if not measured or not predicted or measured < 0:
+        return None
+    return None if 1 / FAR < measured / predicted < FAR else measured / predicted
 
 
 def costs_text(costs: "Costs") -> str:

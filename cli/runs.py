@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
-from .output import print_json, print_result, say, table
+from .output import print_json, print_result, say, screen_width, table
 
 if TYPE_CHECKING:
     from dlrmx.runs.layout import RunPaths
@@ -37,9 +37,8 @@ def runs(
     if json:
         print_json(runs=[state_json(state) for state in found])
     elif found:
-        print_result(
-            table(["run", "state", "step", "age", "path"], [run_row(state) for state in found], right=["step"])
-        )
+        rows = [run_row(state) for state in found]
+        print_result(table(["run", "state", "step", "age", "path"], rows, right=["step"], width=screen_width()))
     else:
         say("no runs yet; begin with: dlrmx train quickstart")
 

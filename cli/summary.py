@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from dlrmx.units import format_duration
 
 from .failure import diagnosis_of, failure_lines, good_checkpoint
 from .live import evaluation_text
+from .plan_text import WIDTH
 from .runs import words_for
 
 if TYPE_CHECKING:
@@ -76,12 +78,15 @@ def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any
 
 
 def _costs(run: "RunPaths") -> list[str]:
+    from dataclasses import asdict
+
     from dlrmx.runs.costs import read_costs
 
-    from .report import costs_text
+    from .report import cost_notes, costs_text
 
     costs = read_costs(run)
-    return [f"costs        {costs_text(costs)}"] if costs.known else []
+    notes = [f"{'':13}{line}" for note in cost_notes(asdict(costs)) for line in wrap(note, WIDTH - 13)]
+    return [f"costs        {costs_text(costs)}", *notes] if costs.known else []
 
 
 def done_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] | None) -> str:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from dlrmx.runs.claim import hold
 from scripted import Dlrmx, MakeRun
 from small_checkpoint import damage, save_checkpoint
@@ -27,3 +29,16 @@ def test_checkpoints_verbs(dlrmx: Dlrmx, make_run: MakeRun) -> None:
     assert pruned["removed"] == [str(paths[0])]
     with hold(run):
         assert dlrmx("checkpoints", "prune").exit_code == 2
+
+
+def test_the_list_fits_a_terminal_but_for_paths(
+    dlrmx: Dlrmx, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run("stopped")
+    save_checkpoint(run, 10)
+    piped = dlrmx("checkpoints", "list", run.name).stdout
+    assert len(piped.splitlines()) == 2
+    monkeypatch.setattr("dlrmx_cli.checkpoints.screen_width", lambda: 60)
+    shown = dlrmx("checkpoints", "list", run.name).stdout
+    assert max(len(line) for line in shown.splitlines() if str(run.dir) not in line) <= 60
+    assert set(piped.split()) <= set(shown.split())

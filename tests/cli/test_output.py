@@ -12,6 +12,33 @@ def test_columns_are_aligned_and_numbers_to_the_right() -> None:
     assert text.splitlines() == ["name         rows", "user            7", "a-long-one  1,000"]
 
 
+WIDE = (["run", "loss", "state", "path"], [["a", "0.5", "done", "/runs/a"], ["b", "0.25", "", "/runs/b"]])
+
+
+def test_columns_that_do_not_fit_stand_below_by_name() -> None:
+    assert table(*WIDE, right=["loss"], width=16).splitlines() == [
+        "run  loss  state",
+        "a     0.5  done",
+        "    path /runs/a",
+        "b    0.25",
+        "    path /runs/b",
+    ]
+    assert table(*WIDE, width=15).splitlines()[:5] == [
+        "run  loss",
+        "a    0.5",
+        "    state done",
+        "    path",
+        "    /runs/a",
+    ]
+    long = table(["run", "about", "n", "m"], [["a", "x" * 30, "1", "2"]], width=28).splitlines()
+    assert long == ["run", "a", "    about", f"    {'x' * 30}", "    n 1  m 2"]  # never torn: it may be a path
+
+
+def test_columns_that_fit_and_those_of_a_pipe_stay_in_their_line() -> None:
+    assert table(*WIDE, width=25) == table(*WIDE) == table(*WIDE, width=None)
+    assert max(map(len, table(*WIDE).splitlines())) == 25
+
+
 def test_a_table_without_rows_is_its_header() -> None:
     assert table(["run", "state"], []) == "run  state"
 

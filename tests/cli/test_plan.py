@@ -183,3 +183,10 @@ def test_a_plan_file_that_does_not_fit_says_so_first(dlrmx: Dlrmx, recipe_file: 
     plan_json(dlrmx, recipe_file, *WORKERS, "--out", "p.json")
     tight = ("-s", "cluster.workers_per_node=3", "-s", "cluster.memory_gib=0.0001", "-s", "sharding.plan=p.json")
     assert dlrmx("plan", recipe_file, *tight).stdout.startswith("FITS NOT  on 3 processes of 1 node")
+
+
+def test_a_step_too_short_for_the_prediction_to_cover_is_said(dlrmx: Dlrmx, recipe_file: Path, many: Path) -> None:
+    said = "so short a step takes longer: Python's time between operations is not counted"
+    assert said in dlrmx("plan", recipe_file).stdout.splitlines()
+    assert said not in dlrmx("plan", many, "--cluster", "zionex", "--nodes", "16", "-s", "train.batch=1048576").stdout
+    assert "The shortest steps take longer" in dlrmx("plan", recipe_file, "--nodes", "1,2").stdout

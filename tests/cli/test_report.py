@@ -6,7 +6,7 @@ import pytest
 
 from dlrmx.runs.events import append_event
 from dlrmx.runs.records import append_record
-from dlrmx_cli.report import cost_rows, cost_table, report_rows, report_table
+from dlrmx_cli.report import cost_notes, cost_rows, cost_table, report_rows, report_table
 from scripted import EVALUATION, STEP, Dlrmx, MakeRun
 
 
@@ -49,6 +49,34 @@ def test_steps_and_memory_stand_beside_what_was_predicted(make_run: MakeRun, dlr
     assert lines[1].split() == ["clicks-1", "10", "ms", "8.5", "ms", "2", "GiB", "2", "GiB"]
     assert "step 10 ms (8.5 ms predicted), memory 2 GiB (2 GiB predicted)" in dlrmx("status", "clicks-1").stdout
     assert "8.5 ms" in dlrmx("report", "clicks-1").stdout
+
+
+def test_what_came_out_far_from_its_prediction_is_said(make_run: MakeRun, dlrmx: Dlrmx) -> None:
+    run = make_run()
+    append_event(run.attempt(1), "worker_started", rank=0, rss_bytes=2**30)
+    append_record(run.attempt(1), **STEP)  # 10 ms, 2 GiB more than at first
+    run.attempt(1).job.write_text(json.dumps({"predicted": {"step_s": 0.002, "memory_bytes": 2**30}}))
+    assert cost_notes(cost_rows(run)[0]) == [
+        "a step took 5.00 times what was predicted: Python's time between operations is not counted",
+        "memory is 2.00 times what was predicted",
+    ]
+    for verb in ("report", "status"):
+        assert "5.00 times" in dlrmx(verb, "clicks-1").stdout
+    run.attempt(1).job.write_text(json.dumps({"predicted": {"step_s": 0.04, "memory_bytes": 1.9 * 2**30}}))
+    assert cost_notes(cost_rows(run)[0]) == ["a step took 0.25 times what was predicted"]
+
+
+def test_on_a_terminal_of_80_columns_nothing_is_wider_and_nothing_is_lost(
+    make_run: MakeRun, dlrmx: Dlrmx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(name="movielens_100k-with-wide-tables-12")
+    append_record(run.attempt(1), **STEP)
+    append_record(run.attempt(1), **{**EVALUATION, "split": "validation", "step": 100_000, "rows": 10_000_000})
+    piped = dlrmx("report", run.name).stdout
+    monkeypatch.setattr("dlrmx_cli.report.screen_width", lambda: 80)
+    shown = dlrmx("report", run.name).stdout
+    assert max(map(len, piped.splitlines())) > 80 >= max(map(len, shown.splitlines()))
+    assert set(piped.split()) <= set(shown.split())
 
 
 def test_without_a_prediction_there_is_none_beside(make_run: MakeRun) -> None:
