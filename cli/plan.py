@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from dlrmx.recipe.load import Loaded
 
 
+MANY = 5_000_000  # tables x ranks: up to here a plan takes seconds
+
+
 def plan(
     recipe: options.Recipe,
     out: Annotated[
@@ -56,9 +59,14 @@ def plan(
 
 def predicted(loaded: "Loaded") -> Planned:
     """The plan that a job of this recipe would follow, with its prediction. Raises InputError where none fits."""
+    from dlrmx.recipe.clusters import workers_per_node
+
     from . import start
 
     data = start.prepared(loaded)
+    ranks, tables = loaded.profile.nodes * workers_per_node(loaded.profile), len(loaded.recipe.tables)
+    if ranks * tables > MANY:
+        say(f"planning {tables:,} tables on {ranks:,} ranks: this takes longer than a few seconds")
     return with_prediction(start.plan(loaded, data), loaded, facts_of(data))
 
 

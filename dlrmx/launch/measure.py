@@ -50,9 +50,9 @@ class Measured:
     lines: dict[str, Line]
     stages: dict[str, dict[str, float]]
 
-    def lines_json(self) -> dict[str, Any]:
-        """The lines for programs."""
-        return {name: asdict(line) for name, line in self.lines.items()}
+    def found_json(self) -> dict[str, Any]:
+        """Lines and stages for programs."""
+        return {"lines": {name: asdict(line) for name, line in self.lines.items()}, "stages": self.stages}
 
 
 def measure(profile: Profile, worker: tuple[str, ...] = WORKER) -> Measured:
@@ -129,6 +129,7 @@ def _calibrated(node: Node, measured: Measured) -> Node:
         "hbm_gb_s": _rounded(found.hbm_rate / 1e9),
         "achieved": {**shares, "hbm": _rounded(found.achieved.hbm)},
         "fp32_tflops": _rounded(found.fp32_flops / 1e12),
+        "cache_mb": _rounded(found.cache_bytes / 1e6),
         **{f"{name}_us": _rounded(1e6 * getattr(found, f"{name}_s")) for name in ("op", "step", "feature")},
         **{f"{name}_ns": _rounded(1e9 * getattr(found, f"{name}_s")) for name in NANOSECONDS},
     }

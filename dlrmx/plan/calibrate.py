@@ -39,6 +39,7 @@ SPREADS = {
     "vector_s": 2.0,
     "number_s": 2.0,
     "parameter_s": 2.0,
+    "cache_bytes": 1.0,
     "achieved.hbm": 0.5,
 }
 ERROR = 0.1  # of a prediction of a whole step, as taken here: relative

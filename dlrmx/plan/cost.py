@@ -16,8 +16,10 @@ from dlrmx.plan.memory import (
     routing_bytes,
 )
 from dlrmx.plan.pieces import (
+    NUMBER_BYTES,
     SECONDS,
     STAGES,
+    STRAIGHT_TIMES,
     Column,
     Style,
     all_reduce_bytes,
@@ -25,6 +27,7 @@ from dlrmx.plan.pieces import (
     rates,
     replicas,
     style_of,
+    travelling_bytes,
 )
 from dlrmx.plan.prediction import Cargo, Link, Prediction, RankMemory, Stages, TableCost, Traffic
 from dlrmx.plan.shards import Plan
@@ -35,6 +38,7 @@ from dlrmx.recipe.schema import Dlrm, Recipe
 
 OPS_PER_LAYER = 2  # the product, and bias with activation
 DOT_PASSES = 4  # over the vectors that interact
+UPDATE_SHARE = 0.3  # of what a step takes whatever is in it; the rest is where ids are routed
 BACKWARD_TIMES = 4  # what interacts is joined and multiplied once, and its gradients are twice, and added up
 COLLECTIVES = {"ids": 2, "vectors": 1, "gradients": 1, "all_reduce": 1}  # a step's; the counts go before the ids
 # Places of stages in Stages: the update and the next step's ids, look-up and vectors, the dense part, gradients.
@@ -76,11 +80,13 @@ def predict(
     larger, smaller = strip_costs(strips, workload, topology, optimizer, style)
     ranks = on_ranks(strips, first_rank, larger, smaller, topology.world)
     owner = _owner_costs(strips, larger, smaller)
+    if (strips.ranks > 1).any():  # one table whose ids are dealt one by one, and all are
+        owner[strips.ranks == 1, 0] /= STRAIGHT_TIMES
     ranks[:, [Column.OWNER_IDS, Column.OWNER_VECTORS, Column.OWNER_BYTES]] = owner.sum(axis=0)
     replica = replicas(workload, topology, optimizer)
     is_replica = np.array([not plan.tables[name].strips for name in workload.names], dtype=bool)
     together = replica[is_replica].sum(axis=0)
-    dense = dense_cost(recipe, topology, style)
+    dense = dense_cost(recipe, topology, style, workload)
     reduced_bytes = dense.all_reduce_bytes + all_reduce_bytes(workload)[is_replica].sum()
     stages = _stages(
         ranks, together, dense, all_reduce_seconds(reduced_bytes, topology, style), topology, bool(len(strips))
@@ -107,13 +113,13 @@ def predict(
     )
 
 
-def dense_cost(recipe: Recipe, topology: Topology, style: Style) -> DenseCost:
+def dense_cost(recipe: Recipe, topology: Topology, style: Style, workload: Workload) -> DenseCost:
     """Matrix products at the rate that is reached, or their traffic of activations and weights; and starting them."""
     local_batch = -(-recipe.train.batch // topology.world)
     layers, dims = dense_layers(recipe), [recipe.tables[feature.table].dim for feature in recipe.features.values()]
     tf32 = style.matrix == "tf32" and recipe.train.precision == "fp32"
     peak = topology.tf32_flops if tf32 else getattr(topology, f"{recipe.train.precision}_flops")
-    flops_s, byte_s = 1 / (peak * topology.achieved.matrix), rates(topology).stream
+    flops_s, byte_s = 1 / (peak * topology.achieved.matrix), rates(topology, workload).stream
 
     def layer_s(inputs: int, outputs: int) -> float:
         moved = (local_batch * (inputs + 2 * outputs) + inputs * outputs) * FP32_BYTES
@@ -133,10 +139,22 @@ def dense_cost(recipe: Recipe, topology: Topology, style: Style) -> DenseCost:
         together + mixed,
         sum(seconds[:bottom]),
         2 * together + BACKWARD_TIMES * mixed,
-        parameters * topology.parameter_s,
-        topology.step_s + len(dims) * topology.feature_s,
-        parameters * float(FP32_BYTES),
+        parameters * topology.parameter_s + topology.step_s * UPDATE_SHARE,
+        topology.step_s * (1 - UPDATE_SHARE) + len(dims) * topology.feature_s,
+        parameters * FP32_BYTES * _sent_share(recipe, topology.world),
     )
+
+
+def _sent_share(recipe: Recipe, world: int) -> float:
+    """Of the bytes of the dense gradients' sum: a threshold lets some entries go to who adds them, and those of its
+    sums go to all that any rank sent."""
+    wire, threshold = recipe.exchange.dense, recipe.exchange.threshold.dense
+    if threshold is None:
+        return 1.0
+    sent = 1 - threshold.sparsity
+    answers = threshold.model_copy(update={"sparsity": 1 - min(1.0, world * sent)})
+    there, back = (min(NUMBER_BYTES[wire], travelling_bytes(wire, one)) for one in (threshold, answers))
+    return (there + back) / 2 / NUMBER_BYTES[wire]
 
 
 def _stages(
@@ -211,7 +229,7 @@ def _memory(
     dense, activations = dense_bytes(recipe, topology.world)
     gradients = math.ceil(together[Column.EXCHANGE])
     ids_per_sample = float(workload.ids.sum()) / workload.batch
-    read_ahead = pipeline_bytes(recipe, topology.world, ids_per_sample)
+    read_ahead = pipeline_bytes(recipe, topology.world, ids_per_sample, topology.device)
     busiest = max(activations, routing_bytes(recipe, topology.world, ids_per_sample))
     parts = ranks[:, MEMORY_COLUMNS]
     parts[:, 0] += together[Column.WEIGHTS]

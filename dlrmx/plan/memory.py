@@ -27,6 +27,8 @@ DTYPE_BYTES = {"fp32": 4, "fp16": 2}
 DENSE_STATE_COPIES = {"sgd": 0, "adagrad": 1, "adamw": 2}
 # Weights, gradients, and the flat buffer that is all-reduced.
 DENSE_COPIES = 3
+# What a rank held back; while thresholds are found, parameters and bits of entries, and three more, as int64.
+THRESHOLD_COPIES = 1 + 5 * 2
 # Two are ready, a third is being made, one is trained on and the next is on its way.
 BATCHES_READ_AHEAD = 5
 
@@ -65,6 +67,8 @@ def num_parameters(recipe: Recipe) -> int:
 def dense_bytes(recipe: Recipe, world: int) -> tuple[int, int]:
     """The dense part's parameters with gradients and state, and the activations of the largest local batch."""
     copies = DENSE_COPIES + DENSE_STATE_COPIES[recipe.optimizer.dense.kind]
+    if recipe.exchange.threshold.dense is not None:
+        copies += THRESHOLD_COPIES
     local_batch = -(-recipe.train.batch // world)
     return num_parameters(recipe) * copies * FP32_BYTES, local_batch * _values_per_row(recipe) * FP32_BYTES
 
@@ -86,14 +90,18 @@ def _values_per_row(recipe: Recipe) -> int:
     return sum(outputs for _, outputs, _ in layers[:bottom]) + layers[bottom][0] + max(above, below)
 
 
-def pipeline_bytes(recipe: Recipe, world: int, ids_per_sample: float) -> int:
+def pipeline_bytes(recipe: Recipe, world: int, ids_per_sample: float, device: Literal["cuda", "cpu"] = "cpu") -> int:
     """Batches of a rank that are read, on their way and trained on: ids, dense values and labels.
 
-    Lengths are not counted: where all are one, features share them, and elsewhere they are few beside the ids.
+    Those of a GPU wait in the host's memory; it has dense values and labels of the one that is trained on. Ids on the
+    device are counted where they are routed. Lengths are not counted: where all are one, features share them, and
+    elsewhere they are few beside the ids.
     """
     local_batch = -(-recipe.train.batch // world)
-    numbers = FP32_BYTES * (len(recipe.dense) + 1) + STORED_ID_BYTES * ids_per_sample
-    return int(BATCHES_READ_AHEAD * local_batch * numbers)
+    values = FP32_BYTES * (len(recipe.dense) + 1)
+    if device == "cuda":
+        return local_batch * values
+    return int(BATCHES_READ_AHEAD * local_batch * (values + STORED_ID_BYTES * ids_per_sample))
 
 
 def routing_bytes(recipe: Recipe, world: int, ids_per_sample: float) -> int:

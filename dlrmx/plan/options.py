@@ -62,10 +62,10 @@ class Ask:
     def fixed_bytes(self) -> int:
         """Bytes that each rank spends whatever the plan: the dense part, and batches read ahead."""
         ids = float(self.workload.ids.sum()) / self.workload.batch
-        world, heap = self.topology.world, HEAP_TIMES[self.topology.device]
+        world, device = self.topology.world, self.topology.device
         dense, activations = dense_bytes(self.recipe, world)
         busiest = max(activations, routing_bytes(self.recipe, world, ids))
-        return dense + int(heap * (busiest + pipeline_bytes(self.recipe, world, ids)))
+        return dense + int(HEAP_TIMES[device] * (busiest + pipeline_bytes(self.recipe, world, ids, device)))
 
     @cached_property
     def workload(self) -> Workload:

@@ -15,7 +15,7 @@ from dlrmx.plan.memory import FP32_BYTES, HEAP_TIMES, ID_BYTES, SparseKind
 from dlrmx.plan.shards import Tier
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Floats, Ints, Workload
-from dlrmx.recipe.schema import Recipe, WireFormat
+from dlrmx.recipe.schema import Recipe, Threshold, WireFormat
 
 TIERS: tuple[Tier, ...] = ("hbm", "uvm_caching", "uvm")
 HBM, CACHING, UVM = range(3)
@@ -24,15 +24,22 @@ SECTOR_BYTES = {"cuda": 32, "cpu": 64}
 # An id's part in the update's radix sort: four passes over 4-byte keys and 4-byte places, each read and written.
 SORT_BYTES = 64
 CACHE_SLOT_BYTES = 8  # the time of last use
-# How often dlrmx.parallel reads or writes a vector in memory, beside look-up and update. Vectors: joined into a message
-# (2), added where their owner zeroed (1 + 3). Gradients: selected and joined (4); cut out, sorted by table, scaled (6).
-VECTOR_PASSES_OF_HOLDER, VECTOR_PASSES_OF_OWNER = 2, 4
-GRADIENT_PASSES_OF_HOLDER, GRADIENT_PASSES_OF_OWNER = 6, 4
+# How often dlrmx.parallel reads or writes a vector or its gradient in memory, beside look-up and update. Their holder
+# scales a gradient, their owner looks whether it is finite. Where tables differ in width, messages are joined and
+# separated at both ends, each way. Of tables that are cut by rows, an owner adds vectors where it zeroed and selects
+# gradients; those of whole tables come as the model takes them.
+HOLDER_PASSES, OWNER_PASSES, MIXED_PASSES, ADDED_PASSES = 2, 1, 4, 6
+# Whole tables' ids are copied slot by slot: part of the time that others take, which are dealt one by one and sorted.
+STRAIGHT_TIMES = 0.1
 NEO_PASSES_OF_OWNER = 3  # read, added, written
 # How often dlrmx.parallel holds them at once, at the busiest moment: when gradients have come. A holder has the sums
-# that it looked up, the gradients' message, that without the flags, and them by table; an owner has the message that
-# it sent, and the bags' sums that went into the model, and their gradients, which autograd keeps.
-HOLDER_COPIES, OWNER_COPIES, LEAF_COPIES = 4, 1, 2
+# that it looked up, the gradients' message, and, where tables differ in width, them by table; an owner has the message
+# that it sent, and the bags' sums that went into the model, and their gradients, which autograd keeps.
+# In a narrow format the messages are so, and what they were made of or become is there beside them.
+HOLDER_MESSAGES, OWNER_MESSAGES, LEAF_COPIES = 1, 1, 2
+# Of a number where a threshold applies: whether it travelled; while thresholds are found, in the first step: values,
+# their tables and bits, and three more as int64 (parallel/largest.py).
+MASK_BYTES, FINDING_BYTES = 1, 4 + 5 * 8
 NEO_COPIES = 2
 # Of an id where it is looked up: in the message, joined, cut by table; the update's sort (keys, places, twice).
 HOLDER_ID_BYTES = 7 * ID_BYTES
@@ -40,6 +47,8 @@ HOLDER_ID_BYTES = 7 * ID_BYTES
 OWNER_ID_BYTES, OWNER_BAG_BYTES = 2 * ID_BYTES, 2 * (ID_BYTES + 8)
 # Of an id that is looked up in a replica: its row as int64 and int32, and its bag.
 NEAR_ID_BYTES = 8 + ID_BYTES + 8
+# Joined, widened and numbered: about half of what an id takes to be routed.
+NEAR_ID_TIMES = 0.5
 # A replica's gradients are gathered for each id (2) and added to the table's (3).
 REPLICA_PASSES = 5
 
@@ -83,7 +92,7 @@ class Style:
     holds rows of its table, as in Neo's paper and TorchRec. overlap: "none", or "neo": ids behind the step before,
     vectors behind the bottom MLP, gradients and update behind the all-reduce (the model in the paper's appendix).
     forward_bytes, backward_bytes, dense_bytes: of one number of vectors, of their and of dense gradients, on its way.
-    matrix: the recipe's precision, or TF32 for its fp32.
+    matrix: the recipe's precision, or TF32 for its fp32. finds_forward, finds_backward: which vectors have thresholds.
     """
 
     exchange: Literal["touched", "reduce_scatter"] = "touched"
@@ -92,6 +101,9 @@ class Style:
     backward_bytes: float = 4
     dense_bytes: float = 4
     matrix: Literal["recipe", "tf32"] = "recipe"
+    message_bytes: float = 4  # of a number of a gradient in memory, as it is sent
+    finds_forward: bool = False
+    finds_backward: bool = False
 
 
 OURS = Style()
@@ -104,12 +116,23 @@ NUMBER_BYTES: dict[WireFormat, float] = {"fp32": 4, "fp16": 2, "bf16": 2, "int8"
 
 def style_of(recipe: Recipe) -> Style:
     """Our exchange, in the formats that a recipe says."""
-    exchange = recipe.exchange
+    exchange, threshold = recipe.exchange, recipe.exchange.threshold
     return Style(
-        forward_bytes=NUMBER_BYTES[exchange.forward],
-        backward_bytes=NUMBER_BYTES[exchange.backward],
+        forward_bytes=travelling_bytes(exchange.forward, threshold.forward),
+        backward_bytes=travelling_bytes(exchange.backward, threshold.backward or threshold.forward),
         dense_bytes=NUMBER_BYTES[exchange.dense],
+        message_bytes=NUMBER_BYTES[exchange.backward],
+        finds_forward=threshold.forward is not None,
+        finds_backward=threshold.backward is not None,
     )
+
+
+def travelling_bytes(wire: WireFormat, threshold: Threshold | None) -> float:
+    """Bytes that travel for each number: of the part that is sent in its format, and for each place a byte or a bit."""
+    if threshold is None:
+        return NUMBER_BYTES[wire]
+    sent = 1 - threshold.sparsity
+    return sent * NUMBER_BYTES[wire] + min(sent, 1 / 8)
 
 
 @dataclass(frozen=True)
@@ -142,17 +165,22 @@ class Rates(NamedTuple):
     out_share: float
 
 
-def rates(topology: Topology) -> Rates:
-    """Links inside a node and between nodes work side by side, so an all-to-all takes the longer of the two."""
+def rates(topology: Topology, workload: Workload | None = None) -> Rates:
+    """Links inside a node and between nodes work side by side, so an all-to-all takes the longer of the two.
+
+    workload: its vectors are streamed, and caches hold a part of them.
+    """
     world, reached = topology.world, topology.achieved
     node = min(topology.ranks_per_node, world)
     nodes = world / node
     up_share, out_share = (node - 1) / world, (world - node) / world
     up, out = topology.up_rate * reached.all_to_all_up, topology.out_rate * reached.all_to_all_out
     ring_up, ring_out = topology.up_rate * reached.all_reduce_up, topology.out_rate * reached.all_reduce_out
+    vector_bytes = 0.0 if workload is None else workload.vector_bytes / world
+    uncached = vector_bytes / (vector_bytes + topology.cache_bytes) if vector_bytes else 1.0
     return Rates(
         device=1 / (topology.hbm_rate * reached.hbm),
-        stream=1 / topology.hbm_rate,
+        stream=uncached / topology.hbm_rate,
         host=max(1 / (topology.host_rate * reached.host), 1 / (topology.ddr_rate * reached.ddr)),
         all_to_all=max(up_share / up, out_share / out),
         in_node=(node - 1) / node / up,
@@ -173,7 +201,7 @@ def costs(pieces: Pieces, workload: Workload, topology: Topology, optimizer: Spa
 
     Exponentials and logarithms differ in their last bits from one processor to another, and the plan must not.
     """
-    rate, table = rates(topology), pieces.table
+    rate, table = rates(topology, workload), pieces.table
     share = pieces.rows / workload.rows[table]
     ids = workload.ids[table] * share
     bags = workload.touched(table, share)
@@ -186,30 +214,49 @@ def costs(pieces: Pieces, workload: Workload, topology: Topology, optimizer: Spa
     _exchange(found, pieces, workload, rate, style, ids, bags)
     owner = -(-workload.batch // topology.world) / workload.batch  # the largest local batch's share
     arriving = _arriving(pieces, workload, bags, whole)
-    found[:, Column.OWNER_IDS] = ids * owner * topology.id_s
-    passes = NEO_PASSES_OF_OWNER if whole else VECTOR_PASSES_OF_OWNER + GRADIENT_PASSES_OF_OWNER
-    arriving_s = passes * pieces.cols * FP32_BYTES * rate.stream + topology.vector_s
+    cut = pieces.rows < workload.rows[table]
+    found[:, Column.OWNER_IDS] = ids * owner * topology.id_s * np.where(cut, 1.0, STRAIGHT_TIMES)
+    mixed = MIXED_PASSES * workload.is_mixed
+    passes = NEO_PASSES_OF_OWNER if whole else OWNER_PASSES + mixed + ADDED_PASSES * cut
+    arriving_s = passes * pieces.cols * FP32_BYTES * rate.stream + topology.vector_s * cut
     found[:, Column.OWNER_VECTORS] = arriving * owner * arriving_s
     if not whole:
         pass_s = bags * pieces.cols * FP32_BYTES * rate.stream
-        found[:, Column.VECTORS] += VECTOR_PASSES_OF_HOLDER * pass_s
-        found[:, Column.GRADIENTS] += GRADIENT_PASSES_OF_HOLDER * pass_s
-    _buffers(found, pieces, workload, topology, whole, ids, bags)
+        found[:, Column.VECTORS] += mixed / 2 * pass_s
+        found[:, Column.GRADIENTS] += (HOLDER_PASSES + mixed / 2) * pass_s
+    _buffers(found, pieces, workload, topology, style, ids, bags)
     return rounded(found)
 
 
 def _buffers(
-    found: Floats, pieces: Pieces, workload: Workload, topology: Topology, whole: bool, ids: Floats, bags: Floats
+    found: Floats, pieces: Pieces, workload: Workload, topology: Topology, style: Style, ids: Floats, bags: Floats
 ) -> None:
     """Bytes of a step's vectors and ids: where they are looked up, and at each owner of samples."""
     table, heap = pieces.table, HEAP_TIMES[topology.device]
     owner = -(-workload.batch // topology.world) / workload.batch
-    vectors = _arriving(pieces, workload, bags, whole) * pieces.cols
+    vectors = _arriving(pieces, workload, bags, style.exchange == "reduce_scatter") * pieces.cols
     leaves = workload.bags[table] * pieces.rows / workload.rows[table] * pieces.cols
-    held, sent, kept = (NEO_COPIES, NEO_COPIES, 0) if whole else (HOLDER_COPIES, OWNER_COPIES, LEAF_COPIES)
-    found[:, Column.EXCHANGE] = heap * (held * bags * pieces.cols * FP32_BYTES + HOLDER_ID_BYTES * ids)
+    held_bytes, sent_bytes, kept_bytes = _number_bytes(style, workload.is_mixed)
+    found[:, Column.EXCHANGE] = heap * (held_bytes * bags * pieces.cols + HOLDER_ID_BYTES * ids)
     routed = OWNER_ID_BYTES * ids + OWNER_BAG_BYTES * bags
-    found[:, Column.OWNER_BYTES] = heap * owner * ((sent * vectors + kept * leaves) * FP32_BYTES + routed)
+    found[:, Column.OWNER_BYTES] = heap * owner * (sent_bytes * vectors + kept_bytes * leaves + routed)
+
+
+def _number_bytes(style: Style, is_mixed: bool) -> tuple[float, float, float]:
+    """Of a vector's number in memory at the busiest moment: where it was looked up, at its owner for each that came,
+    and for each in the model."""
+    if style.exchange == "reduce_scatter":
+        return NEO_COPIES * FP32_BYTES, NEO_COPIES * FP32_BYTES, 0
+    decoded = FP32_BYTES if style.message_bytes < FP32_BYTES else 0
+    held = FP32_BYTES + (HOLDER_MESSAGES + is_mixed) * style.message_bytes + decoded
+    sent = OWNER_MESSAGES * style.message_bytes
+    if style.finds_forward or style.finds_backward:
+        held, sent = held + MASK_BYTES, sent + MASK_BYTES
+    if style.finds_forward:
+        held = max(held, FP32_BYTES + FINDING_BYTES)
+    if style.finds_backward:
+        sent = max(sent, FP32_BYTES + MASK_BYTES + FINDING_BYTES)
+    return held, sent, LEAF_COPIES * FP32_BYTES
 
 
 def rounded(found: Floats) -> Floats:
@@ -241,7 +288,7 @@ def _compute(
     bags: Floats,
 ) -> None:
     """Look-up and update, by the traffic to the tier that the rows lie in."""
-    table, rate = pieces.table, rates(topology)
+    table, rate = pieces.table, rates(topology, workload)
     row_bytes = pieces.cols * workload.element_bytes[table]
     sector = SECTOR_BYTES[topology.device]
     read_bytes = np.ceil(row_bytes / sector) * sector
@@ -254,7 +301,7 @@ def _compute(
         + (ids * 2 * ID_BYTES + bags * pieces.cols * FP32_BYTES) * rate.device
     )
     found[:, Column.UPDATE] = (
-        ids * topology.update_s
+        met * topology.update_s
         + ids * (pieces.cols * FP32_BYTES + SORT_BYTES) * rate.device
         + 2 * met * (read_bytes * row_rate + state_bytes * state_rate)
     )
@@ -310,7 +357,7 @@ def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> F
     EXCHANGE has its gradient in the flat buffer, the sums of bags and their gradients, and after each other those
     gathered by id and all rows as the update looks them up.
     """
-    rate = rates(topology)
+    rate = rates(topology, workload)
     rows, dim = workload.rows, workload.dim
     sector = SECTOR_BYTES[topology.device]
     read_bytes = np.ceil(dim * workload.element_bytes / sector) * sector
@@ -319,7 +366,8 @@ def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> F
     found = np.zeros((len(rows), len(Column)))
     ids, bags = local * workload.ids, local * workload.bags
     found[:, Column.LOOKUP] = (
-        ids * topology.row_s + (ids * (read_bytes + 2 * ID_BYTES) + bags * dim * FP32_BYTES) * rate.device
+        ids * (topology.row_s + NEAR_ID_TIMES * topology.id_s)
+        + (ids * (read_bytes + 2 * ID_BYTES) + bags * dim * FP32_BYTES) * rate.device
     )
     # Bags' gradients are summed into the table's, that is read after the all-reduce, and rows that were met move.
     summed = REPLICA_PASSES * ids * dim * FP32_BYTES * rate.device

@@ -4,7 +4,6 @@ They differ in what takes their time: each constant that `dlrmx.plan.calibrate` 
 """
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Literal
 
 from dlrmx.plan.planner import make_plan
@@ -65,22 +64,18 @@ class Sample:
 
 
 SAMPLES: dict[str, Sample] = {
+    "small": Sample(2, 10_000, 8, 1, "table_wise", 256, (8,), (8, 1), "cat"),
     "narrow": Sample(16, 800_000, 16, 1, "table_wise", 4_096, (32, 16), (32, 1), "dot"),
-    "wide": Sample(6, 120_000, 128, 8, "table_wise", 1_024, (64, 32), (128, 64, 1), "cat"),
-    "scattered": Sample(20, 2_000_000, 16, 1, "row_wise", 8_192, (32, 16), (32, 1), "cat"),
-    "scattered-bags": Sample(6, 300_000, 64, 10, "row_wise", 2_048, (32, 64), (32, 1), "dot"),
-    "slices": Sample(4, 100_000, 192, 2, "column_wise", 4_096, (32, 192), (32, 1), "dot"),
-    "copied": Sample(10, 60_000, 16, 1, "data_parallel", 8_192, (32, 16), (32, 1), "dot"),
-    "copied-bags": Sample(4, 10_000, 64, 5, "data_parallel", 4_096, (32, 16), (64, 1), "cat"),
-    "layers": Sample(4, 20_000, 16, 1, "table_wise", 2_048, (256, 64, 16), (768, 512, 256, 1), "cat"),
+    "wide": Sample(6, 120_000, 128, 8, "table_wise", 4_096, (64, 32), (128, 64, 1), "cat"),
     "many": Sample(60, 600_000, 8, 1, "table_wise", 2_048, (16, 8), (32, 1), "cat"),
+    "many-large": Sample(80, 800_000, 24, 1, "table_wise", 4_096, (16, 8), (32, 1), "cat"),
     "bags": Sample(4, 1_000_000, 32, 40, "table_wise", 2_048, (32, 16), (32, 1), "cat"),
     "mixed": Sample(26, 1_000_000, 32, 1, "table_wise", 2_048, (128, 32), (256, 128, 1), "dot"),
-    "small": Sample(2, 10_000, 8, 1, "table_wise", 256, (8,), (8, 1), "cat"),
+    "mixed-large": Sample(20, 400_000, 64, 1, "table_wise", 8_192, (32, 64), (64, 1), "dot"),
+    "slices": Sample(4, 100_000, 192, 2, "column_wise", 8_192, (32, 192), (32, 1), "dot"),
+    "scattered": Sample(20, 2_000_000, 16, 1, "row_wise", 16_384, (32, 16), (32, 1), "cat"),
+    "scattered-bags": Sample(6, 300_000, 64, 10, "row_wise", 2_048, (32, 64), (32, 1), "dot"),
+    "copied": Sample(10, 60_000, 48, 1, "data_parallel", 8_192, (32, 48), (32, 1), "dot"),
+    "copied-bags": Sample(4, 10_000, 64, 5, "data_parallel", 4_096, (32, 16), (64, 1), "cat"),
+    "layers": Sample(4, 20_000, 16, 1, "table_wise", 2_048, (256, 64, 16), (768, 512, 256, 1), "cat"),
 }
-
-
-@cache
-def recipes() -> dict[str, Recipe]:
-    """The samples' recipes by name."""
-    return {name: sample.recipe() for name, sample in SAMPLES.items()}

@@ -76,6 +76,7 @@ class Topology:
     vector_s: float = 0.0  # to put one vector of a bag where it belongs, and its gradient
     number_s: float = 0.0  # of each number that interacts, in the forward pass; four times that in the backward pass
     parameter_s: float = 0.0  # to update one parameter of the dense part
+    cache_bytes: float = 0.0  # of a step's vectors the caches hold so much
 
     @property
     def nodes(self) -> int:
@@ -163,6 +164,7 @@ _CPU = Topology(
     vector_s=50e-9,
     number_s=1e-9,
     parameter_s=3e-9,
+    cache_bytes=2e6,
     achieved=Achieved(
         matrix=1.0,
         hbm=1.0,
@@ -201,33 +203,47 @@ def topology_of(profile: Profile) -> Topology:
     return _limited(_with_numbers(topology, node), profile)
 
 
+def counted_on(profile: Profile) -> dict[str, float]:
+    """What plans for a profile count on, by the keys and in the units of its `node` section."""
+    topology = topology_of(profile)
+    units = _units(topology.ranks_per_node)
+    numbers = {key: getattr(topology, name) / unit for key, (name, unit) in units.items()}
+    return numbers | {f"achieved.{share}": value for share, value in vars(topology.achieved).items()}
+
+
+def _units(per_node: int) -> dict[str, tuple[str, float]]:
+    """Each number of a `node` section: its name here, and its unit."""
+    return {
+        "hbm_gb": ("hbm_bytes", GB),
+        "ddr_gb": ("ddr_bytes", GB / per_node),
+        "hbm_gb_s": ("hbm_rate", GB),
+        "ddr_gb_s": ("ddr_rate", GB / per_node),
+        "host_gb_s": ("host_rate", GB),
+        "up_gb_s": ("up_rate", GB),
+        "out_gb_s": ("out_rate", GB),
+        "up_us": ("up_latency_s", 1e-6),
+        "out_us": ("out_latency_s", 1e-6),
+        "fp32_tflops": ("fp32_flops", 1e12),
+        "tf32_tflops": ("tf32_flops", 1e12),
+        "bf16_tflops": ("bf16_flops", 1e12),
+        "op_us": ("op_s", 1e-6),
+        "id_ns": ("id_s", 1e-9),
+        "step_us": ("step_s", 1e-6),
+        "feature_us": ("feature_s", 1e-6),
+        "row_ns": ("row_s", 1e-9),
+        "update_ns": ("update_s", 1e-9),
+        "vector_ns": ("vector_s", 1e-9),
+        "number_ns": ("number_s", 1e-9),
+        "parameter_ns": ("parameter_s", 1e-9),
+        "cache_mb": ("cache_bytes", 1e6),
+    }
+
+
 def _with_numbers(topology: Topology, node: Node) -> Topology:
     """The numbers that the profile gives instead of the kind's."""
-    per_node = topology.ranks_per_node
-    scales = {
-        "hbm_bytes": (node.hbm_gb, GB),
-        "ddr_bytes": (node.ddr_gb, GB / per_node),
-        "hbm_rate": (node.hbm_gb_s, GB),
-        "ddr_rate": (node.ddr_gb_s, GB / per_node),
-        "host_rate": (node.host_gb_s, GB),
-        "up_rate": (node.up_gb_s, GB),
-        "out_rate": (node.out_gb_s, GB),
-        "up_latency_s": (node.up_us, 1e-6),
-        "out_latency_s": (node.out_us, 1e-6),
-        "fp32_flops": (node.fp32_tflops, 1e12),
-        "tf32_flops": (node.tf32_tflops, 1e12),
-        "bf16_flops": (node.bf16_tflops, 1e12),
-        "op_s": (node.op_us, 1e-6),
-        "id_s": (node.id_ns, 1e-9),
-        "step_s": (node.step_us, 1e-6),
-        "feature_s": (node.feature_us, 1e-6),
-        "row_s": (node.row_ns, 1e-9),
-        "update_s": (node.update_ns, 1e-9),
-        "vector_s": (node.vector_ns, 1e-9),
-        "number_s": (node.number_ns, 1e-9),
-        "parameter_s": (node.parameter_ns, 1e-9),
-    }
-    numbers = {name: value * scale for name, (value, scale) in scales.items() if value is not None}
+    units = _units(topology.ranks_per_node)
+    given = {name: (getattr(node, key), unit) for key, (name, unit) in units.items()}
+    numbers = {name: value * unit for name, (value, unit) in given.items() if value is not None}
     whole: dict[str, Any] = {name: int(value) if name.endswith("_bytes") else value for name, value in numbers.items()}
     shares = node.achieved.model_dump(exclude_none=True) if node.achieved else {}
     return replace(topology, **whole, achieved=replace(topology.achieved, **shares))

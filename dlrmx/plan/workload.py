@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlrmx.plan.facts import Facts, poolings
-from dlrmx.plan.memory import DTYPE_BYTES
+from dlrmx.plan.memory import DTYPE_BYTES, FP32_BYTES
 from dlrmx.recipe.schema import Recipe, Synthetic
 
 Floats = NDArray[np.float64]
@@ -46,6 +46,16 @@ class Workload:
     def bags(self) -> Floats:
         """Bags per global batch. (T,)"""
         return self.batch * self.num_features.astype(float)
+
+    @cached_property
+    def vector_bytes(self) -> float:
+        """Of all bags' vectors of a global batch, in fp32."""
+        return float(FP32_BYTES * (self.bags * self.dim).sum())
+
+    @cached_property
+    def is_mixed(self) -> bool:
+        """Whether tables differ in width."""
+        return len(np.unique(self.dim)) > 1
 
     @cached_property
     def one_hot(self) -> Floats:

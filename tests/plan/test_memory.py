@@ -76,3 +76,8 @@ def test_activations_at_the_busiest_moment(name: str, num_dense: int) -> None:
 def test_batches_that_are_read_ahead() -> None:
     """Five of 3 rows: 2.5 ids, a dense value and a label each."""
     assert pipeline_bytes(plan_recipe({"a": 10}, batch=5), 2, 2.5) == 5 * 3 * (2.5 * 4 + 4 + 4)
+
+
+def test_batches_for_a_gpu_wait_in_the_hosts_memory() -> None:
+    """On the device: a dense value and a label of 3 rows."""
+    assert pipeline_bytes(plan_recipe({"a": 10}, batch=5), 2, 2.5, "cuda") == 3 * (4 + 4)
