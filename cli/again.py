@@ -55,12 +55,14 @@ def load_again(
     return loaded
 
 
-def check_checkpoint(run: "RunPaths", from_step: int | None) -> None:
-    """Raises InputError where that of `from_step` (None: any) is not good. A run that never saved begins anew.
+def check_checkpoint(run: "RunPaths", from_step: int | None, recipe: "Recipe") -> None:
+    """Raises InputError where that of `from_step` (None: any) is not good, or is beyond the recipe's end.
 
+       A run that never saved begins anew.
     Those of a run that this machine cannot see are checked by its job.
     """
     from dlrmx.checkpoint.retain import newest_good
+    from dlrmx.launch.inputs import refuse_earlier_end
     from dlrmx.runs.claim import is_copy
 
     from .checkpoints import say_passed_over
@@ -69,11 +71,14 @@ def check_checkpoint(run: "RunPaths", from_step: int | None) -> None:
         return
     if from_step is not None:
         _check_step(run, from_step)
+        refuse_earlier_end(run.checkpoint(from_step), recipe)
         return
     good, reasons = newest_good(run)
     if good is None and reasons:
         raise InputError("\n".join([f"no checkpoint of {run.name} is good; nothing was started", *reasons]))
     say_passed_over(reasons)
+    if good is not None:
+        refuse_earlier_end(good, recipe)
 
 
 def _root_setting(run: "RunPaths") -> str:

@@ -51,7 +51,7 @@ def resume(
 
     paths = runs.find(run)
     loaded = again.load_again(paths, set_, cluster, nodes, from_step)
-    again.check_checkpoint(paths, from_step)
+    again.check_checkpoint(paths, from_step, loaded.recipe)
     if dry_run:
         print_result(attached.dry_run(loaded, paths.name, resume={"from_step": from_step}))
         return

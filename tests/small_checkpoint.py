@@ -9,10 +9,10 @@ from dlrmx.checkpoint.write import Piece, save
 from dlrmx.runs.layout import RunPaths
 
 
-def save_checkpoint(run: RunPaths, step: int) -> Path:
+def save_checkpoint(run: RunPaths, step: int, *, epoch: int = 0) -> Path:
     """A real checkpoint of one small tensor."""
     piece = Piece("dense/bias", (4,), (0, 4), None, torch.arange(4, dtype=torch.float32))
-    state: dict[str, Json] = {"step": step, "epoch": 0, "row": step * 128, "metrics": {"validation.ne": 1 / step}}
+    state: dict[str, Json] = {"step": step, "epoch": epoch, "row": step * 128, "metrics": {"validation.ne": 1 / step}}
     return save(run, step=step, attempt=1, pieces=[piece], state=state, group=None, on_phase=lambda _: None).path
 
 

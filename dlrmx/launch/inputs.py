@@ -17,7 +17,7 @@ from dlrmx.plan.shards import Plan
 from dlrmx.recipe.fingerprint import fingerprint
 from dlrmx.recipe.load import read_frozen
 from dlrmx.recipe.profiles import Profile
-from dlrmx.recipe.schema import Recipe
+from dlrmx.recipe.schema import Recipe, Steps
 from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import AttemptPaths, RunPaths
 from dlrmx.runs.run_file import read_run, write_aside
@@ -176,6 +176,7 @@ def _checkpoint(spec: JobSpec, recipe: Recipe, attempt: AttemptPaths) -> Path | 
         raise InputError(f"no checkpoint of run {run.name} is good:\n" + "\n".join(reasons), hint=hint)
     if newest is not None:
         _refuse_stranger(newest, recipe, run)
+        refuse_earlier_end(newest, recipe)
     return newest
 
 
@@ -185,6 +186,20 @@ def _refuse_stranger(checkpoint: Path, recipe: Recipe, run: RunPaths) -> None:
     if theirs not in (None, ours, read_run(run)["fingerprint"]):  # the run's: as the dlrmx that began it had it
         hint = f"move it away; to start from its weights: dlrmx train RECIPE -s train.init_from={checkpoint}"
         raise InputError(f"{checkpoint}: was written by another recipe ({theirs}, not {ours})", hint=hint)
+
+
+def refuse_earlier_end(checkpoint: Path, recipe: Recipe) -> None:
+    """Training cannot end before what a checkpoint has trained on already. Raises InputError."""
+    manifest, stop = read_manifest(checkpoint), recipe.train.stop
+    if isinstance(stop, Steps):
+        wanted, over = f"train.stop.steps: {stop.steps:,}", manifest.step > stop.steps
+    else:
+        epoch, row = (manifest.state.get(key) or 0 for key in ("epoch", "row"))
+        assert isinstance(epoch, int) and isinstance(row, int)
+        wanted, over = f"train.stop.epochs: {stop.epochs:,}", epoch + (row > 0) > stop.epochs
+    if over:
+        what = f"{wanted}: training would end before step {manifest.step:,}, which {checkpoint.name} has reached"
+        raise InputError(what, hint="let it end later, or go back with `dlrmx resume RUN --from STEP`")
 
 
 def _go_back(run: RunPaths, step: int, attempt: AttemptPaths) -> None:

@@ -189,4 +189,6 @@ def test_a_step_too_short_for_the_prediction_to_cover_is_said(dlrmx: Dlrmx, reci
     said = "so short a step takes longer: Python's time between operations is not counted"
     assert said in dlrmx("plan", recipe_file).stdout.splitlines()
     assert said not in dlrmx("plan", many, "--cluster", "zionex", "--nodes", "16", "-s", "train.batch=1048576").stdout
-    assert "The shortest steps take longer" in dlrmx("plan", recipe_file, "--nodes", "1,2").stdout
+    assert (
+        "The shortest steps take longer" in dlrmx("plan", recipe_file, "--cluster", "zionex", "--nodes", "1,2").stdout
+    )

@@ -19,7 +19,7 @@ from fake_job import FakeJob, make_job
 
 @pytest.fixture
 def job(tmp_path: Path) -> FakeJob:
-    job = make_job(tmp_path, {}, settings=["cluster.workers_per_node=3"])
+    job = make_job(tmp_path, {}, settings=["cluster.workers_per_node=3", "train.stop.steps=30"])
     create_run(Path(job.spec.root), "tiny", "tiny-1", "f" * 12)
     return job
 
@@ -133,3 +133,13 @@ def test_an_evaluation_takes_the_checkpoint_it_names(job: FakeJob) -> None:
 def test_another_plan_is_refused(job: FakeJob) -> None:
     with pytest.raises(InputError, match="the job asks for 0000"):
         give(job.again(plan_hash="0000"))
+
+
+def test_an_end_before_what_the_checkpoint_has_reached_is_refused(job: FakeJob) -> None:
+    recipe = parse_recipe(job.spec.recipe)
+    assert recipe.train.stop.model_dump() == {"steps": 30}
+    save(job, 30)
+    give(job)
+    save(job, 31)
+    with pytest.raises(InputError, match=r"train.stop.steps: 30: training would end before step 31, which step-00000031"):
+        give(job)
