@@ -24,14 +24,18 @@ def check(
     json: options.Json = False,
 ) -> None:
     """Check a recipe: all its problems at once."""
-    from dlrmx.recipe.rules import notes
+    from dlrmx.recipe.clusters import world_size
+    from dlrmx.recipe.notes import notes
 
     from . import start
     from .data import full_tables, splits_text
 
     loaded = start.load(recipe, set_, cluster, nodes)
     manifest = start.check_data(loaded) if data else None
-    told = [*notes(loaded.recipe), *(full_tables(manifest) if manifest else start.missing_files(loaded))]
+    told = [
+        *notes(loaded.recipe, ranks=world_size(loaded.profile)),
+        *(full_tables(manifest) if manifest else start.missing_files(loaded)),
+    ]
     if manifest is None and loaded.recipe.sharding.plan != "auto":
         start.plan(loaded, None)
     if json:
@@ -69,6 +73,6 @@ def _facts_text(loaded: "Loaded", splits: str | None) -> str:
             "model": f"{facts['model']} on {facts['data']} data",
             "tables": f"{facts['tables']} with {format_count(facts['rows'])} rows, for {facts['features']} features",
             "bytes": f"{format_bytes(facts['bytes'])} of tables and their optimizer state",
-            "batch": f"{facts['batch']:,} rows over {facts['ranks']} ranks",
+            "batch": f"{facts['batch']:,} rows over {facts['ranks']} rank{'' if facts['ranks'] == 1 else 's'}",
         }
     )

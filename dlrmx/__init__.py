@@ -21,6 +21,7 @@ recipe/: what to train. No torch.
     recipe/pods.py            what a Kubernetes profile says of its pods
     recipe/kubernetes.py      rules of a Kubernetes profile
     recipe/rules.py           rules that span several settings
+    recipe/notes.py           what a valid recipe says that may surprise
     recipe/unread.py          settings that would never be read: each is an error
     recipe/explain.py         what pydantic found, in plain words
     recipe/names.py           near misses: what a mistyped name was probably meant to be

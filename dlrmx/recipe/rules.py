@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dlrmx.errors import Problem
 from dlrmx.recipe.names import near_miss
-from dlrmx.recipe.schema import Criteo, Dlrm, Recipe, Steps, Synthetic, Table, Tabular, WarmupHoldDecay
+from dlrmx.recipe.schema import Criteo, Dlrm, Recipe, Synthetic, Table, Tabular
 from dlrmx.recipe.unread import UNREAD, is_text
 
 Check = Callable[[Recipe], Iterator[Problem]]
@@ -26,27 +26,6 @@ class Rule:
 def check_rules(recipe: Recipe, broken: frozenset[str] = frozenset()) -> list[Problem]:
     """All problems that span settings; rules that read a broken section are left out."""
     return [problem for rule in RULES if broken.isdisjoint(rule.sections) for problem in rule.check(recipe)]
-
-
-def notes(recipe: Recipe) -> list[str]:
-    """What a user should know of a valid recipe, one line each."""
-    found = []
-    halves = [name for name, table in recipe.tables.items() if table.dtype == "fp16"]
-    if halves:
-        found.append(f"fp16 on CPU saves memory only: no faster, and rounded without dithering ({', '.join(halves)})")
-    if not recipe.dense:
-        found.append("no dense columns: the bottom MLP is skipped")
-    if recipe.optimizer.sparse.kind == "rowwise_adagrad":
-        sliced = [
-            name for name, table in recipe.sharding.tables.items() if {"column_wise", "grid"} & set(table.types or ())
-        ]
-        if sliced:
-            what = "column slices with rowwise_adagrad are a different optimizer, each slice keeping sums of its own"
-            found.append(f"{what} ({', '.join(sliced)})")
-    schedule, stop = recipe.optimizer.schedule, recipe.train.stop
-    if isinstance(schedule, WarmupHoldDecay) and isinstance(stop, Steps) and schedule.warmup >= stop.steps:
-        found.append(f"training ends (step {stop.steps}) before the warm-up does (step {schedule.warmup})")
-    return found
 
 
 def _tables_exist(recipe: Recipe) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlrmx.recipe.load import load_recipe
-from dlrmx.recipe.rules import RULES, Rule, notes
+from dlrmx.recipe.rules import RULES, Rule
 from dlrmx.recipe.schema import Recipe
 
 
@@ -149,16 +149,6 @@ def test_a_rule_reads_only_the_sections_it_names(rule: Rule, example: Path, tabu
         for name in set(Recipe.model_fields) - set(rule.sections):
             partial.__dict__.pop(name, None)  # model_construct fills in defaults
         assert list(rule.check(partial)) == []
-
-
-def test_notes(example: Path, tabular: Path) -> None:
-    assert notes(load_recipe(example).recipe) == []
-    assert "fp16 on CPU saves memory only" in notes(load_recipe(tabular).recipe)[0]
-    assert "bottom MLP is skipped" in notes(load_recipe(example, ["dense={}"]).recipe)[0]
-    sliced = ["sharding.tables.item={types: [row_wise, column_wise]}"]
-    assert "different optimizer" in notes(load_recipe(example, sliced).recipe)[0]
-    early = ["optimizer.schedule={kind: warmup_hold_decay, warmup: 20}", "train.stop={steps: 20}"]
-    assert notes(load_recipe(example, early).recipe) == ["training ends (step 20) before the warm-up does (step 20)"]
 
 
 @pytest.mark.parametrize(
