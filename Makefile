@@ -66,9 +66,11 @@ $(STAMP): setup.cfg constraints.txt
 	@echo "Installing into .venv with $$($(PYTHON) --version): once, a minute or two."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install -qq -c constraints.txt setuptools
+	@echo "  1 of 2: torch, about 200 MB ..."
 	@index="$(TORCH_INDEX)"; \
 	if [ -z "$$index" ] && ! $(BIN)/pip config list | grep -E 'index-url|find-links|no-index' > /dev/null; then index=$(CPU_INDEX); fi; \
 	$(BIN)/pip install -qq -c constraints.txt --no-deps $${index:+--extra-index-url "$$index"} torch
+	@echo "  2 of 2: fbgemm and all else, about 200 MB ..."
 	@$(BIN)/pip install -qq -c constraints.txt --no-build-isolation -e '.[cpu,dev]'
 	@mkdir -p .venv/typing && ln -sfn ../../cli .venv/typing/dlrmx_cli && ln -sfn ../../recipes .venv/typing/dlrmx_recipes
 	@touch $@
