@@ -5,11 +5,28 @@ C = bottom output + sum of D_f: the width of the cross network.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from dlrmx.model.mlp import mlp
+
+
+class _Crossed(torch.autograd.Function):
+    """x + first * up. torch's own gradient multiplies both by 1 before: four passes over (B, C) instead of two."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, first: Tensor, up: Tensor) -> Tensor:
+        ctx.save_for_backward(first, up)
+        return torch.addcmul(x, first, up)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first, up = ctx.saved_tensors
+        return gradient, gradient * up, gradient * first
 
 
 class CrossLayer(nn.Module):
@@ -22,7 +39,8 @@ class CrossLayer(nn.Module):
 
     def forward(self, first: Tensor, x: Tensor) -> Tensor:
         """first x_0 (B, C), x x_l (B, C) -> x_{l+1} (B, C)."""
-        return torch.addcmul(x, first, self.up(self.down(x)))
+        crossed: Tensor = _Crossed.apply(x, first, self.up(self.down(x)))  # type: ignore[no-untyped-call]
+        return crossed
 
 
 class Dcnv2Model(nn.Module):

@@ -17,6 +17,24 @@ def test_a_cross_layer_by_hand() -> None:
     assert layer(first, x).tolist() == [[-4.0, -16.0]]
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_cross_layer_has_the_gradients_of_its_formula_in_every_bit(autocast: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer, one, other = CrossLayer(6, 2), *torch.randn(2, 5, 6, generator=generator).unbind()
+    found = []
+    for by_formula in (False, True):
+        first, x = one.clone().requires_grad_(), other.clone().requires_grad_()
+        layer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            crossed = torch.addcmul(x, first, layer.up(layer.down(x))) if by_formula else layer(first, x)
+        (crossed.float() ** 2).sum().backward()
+        leaves = [first, x, *layer.parameters()]
+        found.append([crossed.detach(), *(leaf.grad.clone() for leaf in leaves if leaf.grad is not None)])
+    assert len(found[0]) == 6
+    for left, right in zip(*found, strict=True):
+        assert torch.equal(left, right)
+
+
 @pytest.mark.parametrize("dense_dim", [3, 0])
 def test_forward(dense_dim: int) -> None:
     model = Dcnv2Model(bottom=[7, 5], top=[6, 1], cross_layers=3, cross_rank=2, dense_dim=dense_dim, dims=[4, 8])
