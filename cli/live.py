@@ -167,11 +167,18 @@ def record_texts(record: Entry) -> list[str]:
     kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in sorted(sent.items(), key=lambda kind: -kind[1]))
     lr = f"lr {format_rate(record.get('lr_dense'))} dense, {format_rate(record.get('lr_sparse'))} sparse"
     memory = f"process memory {format_bytes(record.get('rss_bytes') or 0)} a rank"
+    clamped = _clamped(record)
     return [
         f"loss {loss}  NE {ne}  AUC {auc}  {format_count(record.get('samples_per_s') or 0)} samples/s",
         f"{lr}  {memory}",
-        f"exchange {format_bytes(sum(sent.values()))} a step and rank: {kinds}",
+        f"exchange {format_bytes(sum(sent.values()))} a step and rank: {kinds}{clamped and f'; {clamped}'}",
     ]
+
+
+def _clamped(record: Entry) -> str:
+    """Numbers outside of what their wire format can say, since the record before; empty where there were none."""
+    clamped = {kind: count for kind, count in (record.get("clamped") or {}).items() if count}
+    return "clamped " + ", ".join(f"{kind} {count:,}" for kind, count in clamped.items()) if clamped else ""
 
 
 def entry_line(entry: Entry, progress: Progress) -> str:
@@ -231,6 +238,7 @@ def _step_line(entry: Entry, progress: Progress) -> str:
         f"{format_count(entry.get('samples_per_s') or 0)} samples/s",
         f"exchange {format_bytes(sent)}/step",
         f"memory {format_bytes(entry.get('rss_bytes') or 0)}",
+        *([clamped] if (clamped := _clamped(entry)) else []),
         *([] if left is None else [f"{format_duration(left)} left"]),
     ]
     return "  ".join(parts)

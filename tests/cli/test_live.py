@@ -29,6 +29,14 @@ def test_the_display_shows_phase_bar_quality_and_cost() -> None:
         assert words in text, words
 
 
+def test_clamped_numbers_are_shown_where_there_are_some() -> None:
+    clamped = {**STEP, "clamped": {"vectors": 0, "gradients": 1234, "dense": 5}}
+    assert "ids 1 KiB; clamped gradients 1,234, dense 5" in rendered(Progress(1, record=clamped))
+    assert "  clamped gradients 1,234, dense 5" in entry_line(clamped, Progress(1))
+    none = {**STEP, "clamped": {"vectors": 0, "gradients": 0, "dense": 0}}
+    assert "clamped" not in rendered(Progress(1, record=none)) + entry_line(none, Progress(1))
+
+
 def test_the_display_does_not_obey_what_a_record_says() -> None:
     text = rendered(Progress(1, record={**STEP, "bytes": {"de\x1b[2Jnse\u202e": 4096}}, doing="ro\x9bws"))
     assert "\x1b" not in text and "\u202e" not in text and "\x9b" not in text
