@@ -113,7 +113,7 @@ class House:
         for process in self.processes():
             kill(process.pid)
         for launcher in self._started:
-            launcher.wait(10)
+            launcher.wait(60)
 
 
 def make_house(folder: Path, *, rows: int = 1_000) -> House:

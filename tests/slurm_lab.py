@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dlrmx.launch.remote import RemoteJob
 from dlrmx.launch.submit import submit
 from dlrmx.runs.claim import create_run
 from dlrmx.runs.layout import RunPaths
-from fake_job import FakeJob, make_job, wait_for
+from fake_job import PATIENCE_S, FakeJob, make_job, wait_for
 
 NODES = 4
 
@@ -30,9 +31,14 @@ class Lab:
 
     def slurm(self, *words: str, check: bool = True) -> str:
         """What one of Slurm's commands prints."""
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == 0 or not check, done.stderr
         return done.stdout.strip()
+
+    def give_time_to_save(self) -> None:
+        """KillWait is Slurm's default again: the lab's 5 s from SIGTERM to SIGKILL are little on a busy machine."""
+        self.conf.write_text(self.conf.read_text().replace("KillWait=5\n", "KillWait=30\n"))
+        self.slurm("scontrol", "reconfigure")
 
     def kill_node(self, node: str) -> None:
         """As if its machine had died."""
@@ -58,16 +64,28 @@ class Lab:
 
     def await_requeue(self, job: str, start: int = 1) -> None:
         """Return when Slurm counts so many starts after the first, whether the newest has begun or not."""
-        _seldom(lambda: int(self._shown(job, "Restarts")) >= start)
+        self._await(job, lambda: int(self._shown(job, "Restarts")) >= start)
 
     def restart(self, job: str, start: int = 1) -> None:
-        """Return when that start has begun: at once, where Slurm would hold it back for two minutes."""
+        """Return when that start has begun: in seconds, where Slurm would hold it back for two minutes."""
         self.await_requeue(job, start)
-        # Again and again: where the old start is still being cleared away, Slurm sets the time anew.
-        _seldom(lambda: self._shown(job, "JobState") == "RUNNING" or self._hasten(job))
+        self._await(job, lambda: self._shown(job, "JobState") == "RUNNING" or self._hasten(job))
+
+    def limit(self, job: str) -> None:
+        """Let its time be up soon, but not before Slurm, which looks twice a minute, has given it its warning."""
+        minutes, seconds = map(int, self._shown(job, "RunTime").split(":")[-2:])
+        self._set(job, f"TimeLimit={(minutes * 60 + seconds + 35) // 60 + 1}")
 
     def _hasten(self, job: str) -> bool:
-        self._set(job, "StartTime=now")
+        """Shorten the hold. Again and again: where the old start is still being cleared away, Slurm sets it anew.
+
+        Not to this very second: a node refuses a start of the second in which it ended the one before ("credential
+        revoked"), and Slurm then calls the job failed. The hold is there for that.
+        """
+        state, reason, begin = (self._shown(job, field) for field in ("JobState", "Reason", "StartTime"))
+        held = state == "PENDING" and reason == "BeginTime" and begin != "Unknown"
+        if held and datetime.fromisoformat(begin) > datetime.now() + timedelta(seconds=3):
+            self._set(job, "StartTime=now+2")
         return False
 
     def _shown(self, job: str, field: str) -> str:
@@ -75,15 +93,31 @@ class Lab:
 
     def await_state(self, job: str, state: str) -> None:
         """Return when squeue says so."""
-        _seldom(lambda: self.in_queue(job) == state)
+        self._await(job, lambda: self.in_queue(job) == state)
 
-    def _set(self, job: str, change: str) -> bool:
-        words = ["scontrol", "update", f"JobId={job}", change]
-        return subprocess.run(words, env=self.env, capture_output=True, check=False).returncode == 0
+    def seen(self, job: str) -> str:
+        """All that Slurm says of a job and of the nodes: for a test that waited in vain."""
+        asked = (
+            ("scontrol", "show", "job", job),
+            ("scontrol", "show", "node"),
+            ("squeue", "-a"),
+            ("sacct", "-D", "-j", job),
+        )
+        return "\n".join(self.slurm(*words, check=False) for words in asked)
+
+    def _await(self, job: str, what: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+        """As `wait_for`, for what starts a process each time it is asked."""
+        deadline = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < deadline, f"waited {seconds:g} s in vain\n{self.seen(job)}"
+            time.sleep(0.3)
+
+    def _set(self, job: str, change: str) -> None:
+        self.slurm("scontrol", "update", f"JobId={job}", change)
 
     def _tool(self, name: str, *words: str) -> None:
         assert self.tools is not None
-        subprocess.run([self.tools / name, *words], env=self.env, capture_output=True, check=True, timeout=120)
+        subprocess.run([self.tools / name, *words], env=self.env, capture_output=True, check=True, timeout=PATIENCE_S)
 
 
 @dataclass(frozen=True)
@@ -107,23 +141,15 @@ class LabJob:
 
     def await_step(self, step: int, attempt: int = 1) -> None:
         """Return when the attempt has saved this step or a later one."""
-        wait_for(lambda: any(event["step"] >= step for event in self.events(attempt, "saved")), seconds=90)
+        wait_for(lambda: any(event["step"] >= step for event in self.events(attempt, "saved")))
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds: float = PATIENCE_S) -> int:
         """The exit code of the job, at its end."""
         code: int = wait_for(lambda: answer(self.job.poll()), seconds=seconds)[0]
         return code
 
     def log(self) -> str:
         return self.run.launch_log.read_text()
-
-
-def _seldom(what: Callable[[], bool], seconds: float = 120) -> None:
-    """As `wait_for`, for what starts a process each time it is asked."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain"
-        time.sleep(0.3)
 
 
 def _inside(record: Path) -> list[int]:
@@ -178,11 +204,13 @@ def find_lab(shared: Path) -> Path | None:
 
 def lab_env(folder: Path) -> dict[str, str]:
     """The environment of a cluster of our own, beside others that may run on this machine."""
-    number = os.getpid() % 250 + 2
+    addresses = subprocess.run(["ip", "-o", "-4", "addr"], capture_output=True, text=True, check=False).stdout
+    numbers = (number % 250 + 2 for number in range(os.getpid(), os.getpid() + 250))
+    free = next(number for number in numbers if f" 10.76.{number}.1/" not in addresses)
     return {
         **os.environ,
         "SLURM_LAB_DIR": str(folder),
-        "SLURM_LAB_NET": f"10.76.{number}",
+        "SLURM_LAB_NET": f"10.76.{free}",
         "SLURM_LAB_NODES": str(NODES),
     }
 
@@ -225,7 +253,7 @@ class LabCli:
         )
 
     def execute(
-        self, *words: str, expect: int = 0, env: dict[str, str] | None = None, seconds: float = 300
+        self, *words: str, expect: int = 0, env: dict[str, str] | None = None, seconds: float = PATIENCE_S
     ) -> "subprocess.CompletedProcess[str]":
         process = self.start(*words, env=env)
         out, err = process.communicate(timeout=seconds)

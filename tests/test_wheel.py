@@ -75,7 +75,7 @@ def base_dependencies(root: metadata.Distribution) -> Iterator[metadata.Distribu
 def run(command: list[str], folder: Path) -> str:
     """The stdout of a command that must succeed, started in `folder` by a user who has nothing else."""
     env = {"PATH": os.defpath, "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "NO_COLOR": "1"}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 

@@ -151,7 +151,7 @@ def test_a_run_that_has_saved_and_will_be_started_again_is_watched_on(
     slurm.say("sacct", "12|COMPLETED|0:0|n2\n")
     (slurm.folder / "squeue.out").unlink()
     update_run(run, state="done", exit_code=0)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == 0
 
 
@@ -196,7 +196,7 @@ def watching(run: RunPaths, tmp_path: Path, slurm: Slurm) -> "subprocess.Popen[s
 
 
 def until(what: Any) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -210,7 +210,7 @@ def test_whoever_stops_watching_leaves_the_job_alone(
     slurm.say("squeue", "12|PENDING|Priority|N/A|\n")
     process = watching(run, tmp_path, slurm)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=240)
     assert process.returncode == (0 if number == signal.SIGINT else -number), stderr
     assert "scancel" not in slurm.calls()
     assert not run.attempt(1).stop_request.exists()
@@ -223,7 +223,7 @@ def test_a_scheduler_that_is_away_for_a_while_ends_nothing(slurm: Slurm, make_ru
     slurm.say("sacct", "12|COMPLETED|0:0|n2\n")
     update_run(run, state="done", exit_code=0)
     (slurm.folder / "down").unlink()
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=240)
     assert process.returncode == 0, stderr
     assert "does not answer" in stderr
     assert stdout.startswith("waits: done")

@@ -18,7 +18,7 @@ PROGRAM = str(Path(sys.executable).with_name("dlrmx"))
 
 def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     env = {**os.environ, **environment}
-    return subprocess.run([PROGRAM, *words], capture_output=True, text=True, env=env, timeout=60, check=False)
+    return subprocess.run([PROGRAM, *words], capture_output=True, text=True, env=env, timeout=240, check=False)
 
 
 def test_help_lists_the_verbs_under_their_headings(dlrmx: Dlrmx) -> None:
@@ -37,7 +37,7 @@ def test_version() -> None:
 def test_an_output_that_is_full_is_told_in_words(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            [PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=240, check=False
         )
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
@@ -120,7 +120,7 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     command = f"cd '{gone}' && rmdir '{gone}' && '{PROGRAM}' runs"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1
     assert "the shell's folder no longer exists" in done.stderr
 
@@ -132,6 +132,6 @@ def test_closed_outputs_are_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"'{PROGRAM}' recipes schema | head -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240, check=False)
     assert done.stdout == "{\n"
     assert done.stderr == ""

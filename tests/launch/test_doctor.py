@@ -132,7 +132,7 @@ def test_nodes_meet_and_say_by_which_interface() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(240)
     assert [said[node].verdict for node in range(3)] == ["ok", "ok", "ok"], said
     assert said[0].said.startswith("all 3 have come; by ")
     assert "interface lo" in said[2].said

@@ -416,10 +416,10 @@ def test_on_a_real_cluster(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     api = connect(None, None)
     path = f"{jobs_path(kind, api)}/{App.from_id(app).name}"
     try:
-        wait_for(lambda: "cannot be pulled" in (scheduler().describe(app) or DescribeAppResponse()).msg, seconds=120)
+        wait_for(lambda: "cannot be pulled" in (scheduler().describe(app) or DescribeAppResponse()).msg)
         assert run in [one.name for one in scheduler().list({"kind": kind})]
         scheduler().cancel(app)
-        wait_for(lambda: state_of(app) == AppState.CANCELLED, seconds=120)
+        wait_for(lambda: state_of(app) == AppState.CANCELLED)
     finally:
         api.delete(path)
-    wait_for(lambda: api.find(path) is None, seconds=120)
+    wait_for(lambda: api.find(path) is None)

@@ -19,7 +19,7 @@ from dlrmx.recipe.load import dump_recipe, load_recipe
 from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.state import run_state
-from fake_job import RECIPE, wait_for
+from fake_job import PATIENCE_S, RECIPE, wait_for
 
 ADDRESS = "10.78.0.1"  # of netlab's host 0
 
@@ -68,10 +68,10 @@ def test_a_link_that_is_cut_ends_the_attempt_and_once_healed_it_goes_on(netlab: 
     job = JobSpec(__version__, "tiny-1", loaded.profile.root, dump_recipe(loaded.recipe), profile)
     run = RunPaths(tmp_path / "runs" / "tiny-1")
     with on_both(netlab, job, 21_000) as processes:
-        wait_for(lambda: run.attempts() and read_events(run.attempt(1), "saved"), seconds=120)
+        wait_for(lambda: run.attempts() and read_events(run.attempt(1), "saved"))
         subprocess.run([netlab, "cut", "1"], check=True)
         cut = time.monotonic()
-        assert [process.wait(120) for process in processes] == [75, 75]
+        assert [process.wait(PATIENCE_S) for process in processes] == [75, 75]
         assert time.monotonic() - cut < SILENCE_S + 60
     state = run_state(run)
     assert (state.state, state.ended) == ("created", False)
@@ -84,5 +84,5 @@ def test_a_link_that_is_cut_ends_the_attempt_and_once_healed_it_goes_on(netlab: 
     with on_both(
         netlab, JobSpec(**{**json.loads(job.to_json()), "recipe": dump_recipe(more.recipe)}), 21_100
     ) as processes:
-        assert [process.wait(120) for process in processes] == [0, 0]
+        assert [process.wait(PATIENCE_S) for process in processes] == [0, 0]
     assert read_events(run.attempt(2), "begin")[0]["step"] == state.checkpoint

@@ -18,7 +18,7 @@ import pytest
 from dlrmx.launch.place import free_port
 from dlrmx.runs.run_file import read_run
 from dlrmx.runs.state import run_state
-from fake_job import FAKE_NODE, FakeJob, make_job, wait_for
+from fake_job import FAKE_NODE, PATIENCE_S, FakeJob, make_job, wait_for
 
 LONG = {"steps": 100_000, "step_s": 0.05, "save_every": 2}
 
@@ -55,7 +55,7 @@ def _kill_group(pid: int) -> None:
 
 
 def codes(processes: "list[subprocess.Popen[str]]") -> list[int]:
-    return [process.wait(timeout=100) for process in processes]
+    return [process.wait(timeout=PATIENCE_S) for process in processes]
 
 
 def test_two_jobs_of_two_nodes_with_one_port_never_meet(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_stop_while_node_0_waits_for_the_others_ends_it(tmp_path: Path) -> Non
     with started(job, free_port(), nodes=1) as (alone,):
         wait_for(lambda: job.run.attempts())
         alone.send_signal(signal.SIGTERM)
-        assert alone.wait(60) == 75
+        assert alone.wait(PATIENCE_S) == 75
     assert run_state(job.run).state == "stopped"
     assert not job.events(1, "worker_started")
 
@@ -114,7 +114,7 @@ def test_a_lost_node_ends_the_attempt_and_the_next_start_goes_on(tmp_path: Path)
     with started(job, free_port()) as processes:
         wait_for(lambda: job.events(1, "saved"))
         processes[1].kill()
-        assert processes[0].wait(60) == 75, "start it again"
+        assert processes[0].wait(PATIENCE_S) == 75, "start it again"
     state = run_state(job.run)
     assert (state.state, state.exit_code, state.ended) == ("created", None, False)
     (lost,) = job.events(1, "failed")
@@ -134,7 +134,7 @@ def test_a_node_that_is_lost_again_and_again_ends_the_run(tmp_path: Path) -> Non
         with started(job, free_port()) as processes:
             wait_for(partial(job.events, attempt, "begin"))
             processes[1].kill()
-            ends.append(processes[0].wait(60))
+            ends.append(processes[0].wait(PATIENCE_S))
     assert ends == [75, 1]
     assert "2 attempts in a row ended without a new checkpoint" in run_state(job.run).reason
     with started(job, free_port()) as processes:
@@ -149,12 +149,12 @@ def test_the_next_start_of_a_job_has_the_one_before_save_and_end(tmp_path: Path)
         wait_for(lambda: job.events(1, "saved"))
         with started(job, 0, nodes=1) as (new,):
             begun = wait_for(lambda: job.events(2, "begin"))
-            assert old.wait(60) == 75
+            assert old.wait(PATIENCE_S) == 75
             assert begun[0]["step"] == job.events(1, "stopped")[0]["step"]
             assert job.events(1, "attempt_ended")[0]["time"] < job.events(2, "claimed")[0]["time"]
             assert "the next start of its job" in job.events(1, "stop_requested")[0]["by"]
             new.send_signal(signal.SIGTERM)
-            assert new.wait(60) == 75
+            assert new.wait(PATIENCE_S) == 75
 
 
 def test_without_node_0_the_others_end(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_without_node_0_the_others_end(tmp_path: Path) -> None:
     with started(job, free_port()) as processes:
         workers = wait_for(lambda: len(found := job.events(1, "worker_started")) == 2 and found)
         processes[0].kill()
-        assert processes[1].wait(60) == 75, "the job is to be started again"
+        assert processes[1].wait(PATIENCE_S) == 75, "the job is to be started again"
     alive = [event["pid"] for event in workers if Path(f"/proc/{event['pid']}").exists()]
     wait_for(lambda: not [pid for pid in alive if _runs(pid)], seconds=5)
     assert run_state(job.run).state == "lost"

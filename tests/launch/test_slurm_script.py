@@ -44,7 +44,7 @@ class Desk:
         return subprocess.Popen(["bash", str(path)], env=env, text=True, cwd="/")
 
     def execute(self, text: str, **environ: str) -> int:
-        return self.start(text, **environ).wait(30)
+        return self.start(text, **environ).wait(240)
 
     @property
     def requeued(self) -> bool:
@@ -163,7 +163,7 @@ def test_a_signal_to_the_script_reaches_the_node_process_and_its_end_is_awaited(
     while not (desk.folder / "up").exists():
         assert process.poll() is None
     subprocess.run(["kill", f"-{signal_name}", str(process.pid)], check=True)
-    assert process.wait(30) == 75
+    assert process.wait(240) == 75
     assert desk.requeued
 
 

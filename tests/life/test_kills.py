@@ -197,7 +197,7 @@ def test_workers_that_only_just_start_do_not_outlive_their_agent(house: House, r
     (victim,) = (process for process in house.processes() if process.role == role)
     kill(victim.pid)
     assert launcher.wait(300) == 1
-    wait_for(lambda: not starting & workers_in(house), seconds=60)
+    wait_for(lambda: not starting & workers_in(house))
     assert not events(house.run("early"), 1, "worker_started")
 
 

@@ -117,7 +117,7 @@ def test_a_killed_pod_starts_the_job_again(lab: Lab, kind: str) -> None:
     app = lab.submit(job)
     wait_for(lambda: job.events(1, "saved"))
     lab.nodes.kill(lab.pods()[0])  # the one that leads
-    wait_for(lambda: job.events(2, "begin"), seconds=150)
+    wait_for(lambda: job.events(2, "begin"))
     assert lab.state(app) in ("RUNNING", "PENDING")
     assert not job.events(1, "stopped")
     KubernetesScheduler("another shell").cancel(app)

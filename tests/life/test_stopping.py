@@ -53,7 +53,7 @@ def test_a_second_ctrl_c_kills(houses: Callable[..., House]) -> None:
     time.sleep(1)
     assert launcher.poll() is None
     interrupt(launcher)
-    assert launcher.wait(10) == 130
+    assert launcher.wait(60) == 130
     wait_for(house.empty, seconds=5)
     assert (read_run(run)["state"], read_run(run)["exit_code"]) == ("failed", 130)
     house.execute("resume", "held", "-s", f"train.stop.steps={(steps_saved(run) or [0])[-1] + 1}")

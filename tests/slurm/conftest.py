@@ -31,9 +31,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     started = subprocess.run([tools / "slurm-up"], env=env, capture_output=True, text=True, check=False, timeout=300)
     try:
         assert started.returncode == 0, started.stderr
-        conf = str(folder / "slurm.conf")
-        os.environ["SLURM_CONF"] = conf
-        yield Lab(Path(conf), {**env, "SLURM_CONF": conf}, tools)
+        os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
+        found = Lab(folder / "slurm.conf", {**env, "SLURM_CONF": str(folder / "slurm.conf")}, tools)
+        found.give_time_to_save()
+        yield found
     finally:
         os.environ.pop("SLURM_CONF", None)
         subprocess.run([tools / "slurm-down"], env=env, capture_output=True, check=False, timeout=60)

@@ -1,7 +1,6 @@
 """However a job ends on a cluster: its state, its exit code, and why. Workers are fake, all else is real."""
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -87,14 +86,13 @@ def test_the_time_limit_is_met_by_a_save_ahead_and_a_new_start(lab: Lab, tmp_pat
     """X20: --signal ahead of the end, the script hands it on, 75 is requeued."""
     job = begin(lab, fake_job(lab, tmp_path, LONG, 'cluster.time="60"'))
     job.await_step(2)
-    seconds = time.time() - job.events(1, "claimed")[0]["time"]
-    lab.slurm("scontrol", "update", f"JobId={job.id}", f"TimeLimit={int(seconds + 10) // 60 + 1}")
-    wait_for(lambda: job.events(1, "stopped"), seconds=90)
+    lab.limit(job.id)
+    wait_for(lambda: job.events(1, "stopped"))
     assert job.job.poll() is None, "it goes on"
     lab.await_requeue(job.id)
     lab.slurm("scontrol", "update", f"JobId={job.id}", "TimeLimit=60")
     lab.restart(job.id)
-    begun = wait_for(lambda: job.events(2, "begin"), seconds=90)
+    begun = wait_for(lambda: job.events(2, "begin"))
     assert job.events(1, "stop_requested")[0]["by"].startswith("SIGUSR1")
     assert begun[0]["step"] == job.events(1, "stopped")[0]["step"]
     starts = [line for line in job.log().splitlines() if line.startswith("=== job ")]
@@ -102,18 +100,19 @@ def test_the_time_limit_is_met_by_a_save_ahead_and_a_new_start(lab: Lab, tmp_pat
 
 
 def test_a_save_that_outlasts_the_kill_survives_preemption(lab: Lab, tmp_path: Path) -> None:
-    """KillWait is 5 s here; the partition's grace is the time that preempted jobs get."""
-    lab.slurm("scontrol", "update", "PartitionName=low", "GraceTime=60")
-    job = begin(lab, fake_job(lab, tmp_path, {**LONG, "save_every": 10**6, "save_s": 9}, "cluster.partition=low"))
-    wait_for(lambda: job.events(1, "begin"), seconds=90)
+    """KillWait is 30 s; the partition's grace is the time that preempted jobs get."""
+    lab.slurm("scontrol", "update", "PartitionName=low", "GraceTime=90")
+    settings = ("cluster.partition=low", "cluster.grace.minutes=1.5")
+    job = begin(lab, fake_job(lab, tmp_path, {**LONG, "save_every": 10**6, "save_s": 45}, *settings))
+    wait_for(lambda: job.events(1, "begin"))
     other = lab.slurm(
         "sbatch", "--parsable", "-p", "main", "-N4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1"
     )
-    stopped = wait_for(lambda: job.events(1, "stopped"), seconds=90)
+    stopped = wait_for(lambda: job.events(1, "stopped"))
     assert run_state(job.run).checkpoint == stopped[0]["step"]
     lab.await_state(other, "COMPLETED")
     lab.restart(job.id)
-    assert wait_for(lambda: job.events(2, "begin"), seconds=90)[0]["step"] == stopped[0]["step"]
+    assert wait_for(lambda: job.events(2, "begin"))[0]["step"] == stopped[0]["step"]
 
 
 def test_a_dead_node_ends_the_attempt_and_the_job_goes_on(lab: Lab, tmp_path: Path) -> None:
@@ -123,7 +122,7 @@ def test_a_dead_node_ends_the_attempt_and_the_job_goes_on(lab: Lab, tmp_path: Pa
     job = begin(lab, fake_job(lab, tmp_path, LONG))
     job.await_step(2)
     lab.kill_node("n2")
-    wait_for(lambda: run_state(job.run).state == "created", seconds=90)
+    wait_for(lambda: run_state(job.run).state == "created")
     state = run_state(job.run)
     assert not state.ended, "it waits for its next start"
     cause = job.events(1, "failed")[0]
@@ -132,7 +131,7 @@ def test_a_dead_node_ends_the_attempt_and_the_job_goes_on(lab: Lab, tmp_path: Pa
     assert job.job.poll() is None
     lab.heal()
     lab.restart(job.id)
-    assert wait_for(lambda: job.events(2, "begin"), seconds=90)[0]["step"] == state.checkpoint
+    assert wait_for(lambda: job.events(2, "begin"))[0]["step"] == state.checkpoint
 
 
 def test_ranks_that_slurm_lost_sight_of_end_before_the_next_start(lab: Lab, tmp_path: Path) -> None:
@@ -144,7 +143,7 @@ def test_ranks_that_slurm_lost_sight_of_end_before_the_next_start(lab: Lab, tmp_
     host = job.events(1, "begin")[0]["host"]
     with lab.frozen_slurmd(host):
         lab.restart(job.id)
-        begun = wait_for(lambda: job.events(2, "begin"), seconds=120)
+        begun = wait_for(lambda: job.events(2, "begin"))
         (ended,) = job.events(1, "attempt_ended")
         assert ended["time"] < job.events(2, "claimed")[0]["time"]
         assert begun[0]["step"] >= max(event["step"] for event in job.events(1, "saved"))

@@ -16,7 +16,7 @@ from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.records import read_records
 from dlrmx.runs.state import run_state
-from fake_job import wait_for
+from fake_job import PATIENCE_S, wait_for
 from slurm_lab import Lab, LabCli, lab_cli
 from training import differing
 
@@ -52,22 +52,22 @@ def test_quickstart_on_four_nodes_and_through_many_lives(cli: LabCli, lab: Lab) 
     run = cli.run("many")
     job = attach(run)
     assert isinstance(job, RemoteJob)
-    wait_for(lambda: saved_after_begin(run, 1), seconds=120)
+    wait_for(lambda: saved_after_begin(run, 1))
     lab.slurm("sbatch", "-p", "main", "-N4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
     lab.restart(job.app, 1)
-    wait_for(lambda: saved_after_begin(run, 2), seconds=120)
+    wait_for(lambda: saved_after_begin(run, 2))
     lab.slurm("scontrol", "requeue", job.app)
     lab.restart(job.app, 2)
     attempts = 3
     if lab.tools is not None:
-        wait_for(lambda: saved_after_begin(run, 3), seconds=120)
+        wait_for(lambda: saved_after_begin(run, 3))
         lab.kill_node("n1")
-        wait_for(lambda: read_events(run.attempt(3), "attempt_ended"), seconds=90)
+        wait_for(lambda: read_events(run.attempt(3), "attempt_ended"))
         lab.await_requeue(job.app, 3)
         lab.heal()
         lab.restart(job.app, 3)
         attempts = 4
-    wait_for(lambda: job.poll() is not None, seconds=240)
+    wait_for(lambda: job.poll() is not None)
     state = run_state(run)
     assert (state.state, state.exit_code, state.attempt) == ("done", 0, attempts), json.dumps(str(state))
     begun = [started(run, attempt)[0]["step"] for attempt in range(1, attempts + 1)]
@@ -87,16 +87,16 @@ def test_ctrl_c_leaves_the_job_alone_and_an_unreachable_cluster_is_exit_3(cli: L
     words = ["train", "quickstart", "--name", "left", "--cluster", "lab", *cli.settings(SMALL)]
     process = cli.start(*words)
     run = cli.run("left")
-    wait_for(lambda: run.run.exists() and run.attempts() and started(run, 1), seconds=120)
+    wait_for(lambda: run.run.exists() and run.attempts() and started(run, 1))
     process.send_signal(signal.SIGINT)
-    err = process.communicate(timeout=60)[1]
+    err = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0, err
     assert "follow it with: dlrmx watch left" in err
     job = attach(run)
     assert job is not None
     assert job.poll() is None, "it goes on"
     assert cli.execute("cancel", "left").returncode == 0
-    wait_for(lambda: job.poll() is not None, seconds=90)
+    wait_for(lambda: job.poll() is not None)
     assert run_state(run).state == "stopped"
     deaf = cli.folder / "slurm.conf"
     deaf.write_text(re.sub(r"(?m)^(SlurmctldPort=).*", r"\g<1>1", lab.conf.read_text()) + "MessageTimeout=2\n")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from fake_job import PATIENCE_S
 from slurm_lab import Lab, begin, fake_job, lab_cli
 
 
@@ -18,7 +19,7 @@ def test_a_job_is_found_followed_and_stopped_from_any_shell(lab: Lab, tmp_path: 
 
     watcher = cli.start("watch", "tiny-1", env=another)
     cli.execute("cancel", "tiny-1", env=another)
-    out, err = watcher.communicate(timeout=120)
+    out, err = watcher.communicate(timeout=PATIENCE_S)
     assert watcher.returncode == 75, out + err
     assert out.startswith("tiny-1: stopped")
     assert cli.execute("runs", "--cluster", "lab", env=another).stdout == ""

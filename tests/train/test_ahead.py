@@ -12,7 +12,7 @@ from dlrmx.train.ahead import DEPTH, Ahead
 
 
 def wait_until(condition: threading.Event) -> None:
-    assert condition.wait(10)
+    assert condition.wait(240)
 
 
 def threads() -> list[str]:
