@@ -9,7 +9,10 @@ The map: every module and its one job, in the order of the flow. docs/architectu
 
 recipe/: what to train. No torch.
 
-    recipe/schema.py          every setting, its meaning, its default, and whether a resume may change it
+    recipe/schema.py          the recipe: every setting, its meaning, its default, and whether a resume may change it
+    recipe/samples.py         its settings of data, features and tables
+    recipe/training.py        its settings of model, optimizers, sharding, exchange, checkpoints
+    recipe/settings.py        what all settings share; distances in steps, epochs, minutes
     recipe/load.py            file, overrides and profile become one valid value, or all problems at once
     recipe/generate.py        tables and features drawn from distributions
     recipe/yaml_file.py       YAML with 1.2 scalars, and the line of each key
