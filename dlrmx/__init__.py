@@ -45,7 +45,8 @@ plan/: which rank holds which rectangle of which table. Pure arithmetic.
     plan/pieces.py            what a rectangle costs: seconds by stage, bytes by tier and link
     plan/spread.py            strips as arrays, and what they add up to on each rank
     plan/choose.py            a form for each table, at a price for memory
-    plan/arrange.py           from forms to a plan: cut, deal out, place
+    plan/cut.py               tables cut in the forms chosen, and what each strip costs
+    plan/arrange.py           from cut tables to a plan: deal out, place
     plan/place.py             things on bins: greedy, largest differencing, local search
     plan/even.py              exchanges things so that each stretch of a step is even
     plan/refine.py            splits tables of the most loaded ranks where that evens the load
