@@ -22,9 +22,13 @@ def train(
     json: options.Json = False,
 ) -> None:
     """Train a recipe, as a new run. Ctrl-C saves and stops; a second one kills."""
+    from dlrmx.runs.claim import check_name
+
     from . import attached, start
 
     loaded = start.load(recipe, set_, cluster, nodes)
+    if name is not None:
+        check_name(start.root_of(loaded), name)
     if dry_run:
         print_result(attached.dry_run(loaded, name or start.next_name(loaded)))
         return

@@ -73,4 +73,4 @@ def _nearest(pattern: str) -> str:
     fixed = Path(pattern)
     while glob.has_magic(str(fixed)) or not fixed.exists():
         fixed = fixed.parent
-    return f"{fixed} exists; below it nothing matches. Paths are relative to the recipe's folder."
+    return f"{fixed} exists; below it nothing matches. Paths in a recipe are relative to its folder."

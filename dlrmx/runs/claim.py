@@ -38,6 +38,19 @@ def next_name(root: Path, recipe_name: str, stamp: str = "") -> str:
     return f"{stem}-{max(numbers, default=1 if stamp else 0) + 1}"
 
 
+def check_name(root: Path, name: str) -> None:
+    """Raises InputError where a run in `root` cannot have this name: it is unfit or taken."""
+    _check_fit(name)
+    if (root / name).exists():
+        raise _taken(root, name)
+
+
+def _check_fit(name: str) -> None:
+    """It becomes a folder, and the name of a job."""
+    if not RUN_NAME.fullmatch(name):
+        raise InputError(f"{name!r} cannot name a run", hint="letters, digits, '.', '_' and '-', at most 63 in all")
+
+
 def create_run(
     root: Path, recipe_name: str, name: str | None, fingerprint: str, *, adopt: bool = False, stamp: str = ""
 ) -> RunPaths:
@@ -46,8 +59,8 @@ def create_run(
     adopt: take a folder of that name that is there already and is no run yet: a job's script makes it, for its log.
     Raises InputError where `name` is taken or unfit, or `root` cannot be written.
     """
-    if name is not None and not RUN_NAME.fullmatch(name):
-        raise InputError(f"{name!r} cannot name a run", hint="letters, digits, '.', '_' and '-', at most 63 in all")
+    if name is not None:
+        _check_fit(name)
     try:
         root.mkdir(parents=True, exist_ok=True)
         there = root.absolute() / name if adopt and name is not None else None
@@ -150,8 +163,12 @@ def _claim_name(root: Path, recipe_name: str, name: str | None, stamp: str) -> R
             return run
         except FileExistsError:
             if name is not None:
-                hint = f"another --name, or `dlrmx resume {name}` to go on with it"
-                raise InputError(f"there is a run {name} in {root} already", hint=hint) from None
+                raise _taken(root, name) from None
+
+
+def _taken(root: Path, name: str) -> InputError:
+    hint = f"another --name, or `dlrmx resume {name}` to go on with it"
+    return InputError(f"there is a run {name} in {root} already", hint=hint)
 
 
 def _acquire(descriptor: int, run: RunPaths, patience_s: float) -> None:

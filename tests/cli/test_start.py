@@ -37,6 +37,20 @@ def test_what_no_data_could_mend_is_refused_before_they_are_prepared(
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "message"), [("a b", "'a b' cannot name a run"), ("taken", "there is a run taken in")]
+)
+def test_a_name_that_no_run_can_have_is_refused_before_data_are_prepared(
+    name: str, message: str, dlrmx: Dlrmx, recipe_file: Path, make_run: MakeRun
+) -> None:
+    make_run(name="taken")
+    for words in ([], ["--dry-run"]):
+        done = dlrmx("train", recipe_file, "--name", name, *words)
+        assert done.exit_code == 2
+        assert message in done.stderr
+    assert [path.name for path in Path("runs").iterdir()] == ["taken"]
+
+
 def test_a_python_that_cannot_train_says_so_before_it_prepares(
     dlrmx: Dlrmx, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
