@@ -2,7 +2,7 @@
 # TORCH_INDEX: the wheel index to take torch from, e.g. a company's mirror or one with CUDA builds. Unset: PyTorch's CPU
 # builds, for the default index has CUDA builds of several GB; a pip that has its own index or wheel folder is left to it.
 
-.PHONY: train test test-slow check format data bench-plan constraints image clean
+.PHONY: train test test-slow check format data bench bench-plan constraints image clean
 .DEFAULT_GOAL := train
 
 BIN := .venv/bin
@@ -91,6 +91,11 @@ $(TORCHREC)/installed: $(STAMP)
 # Our planner beside TorchRec's: minutes, nearly all of them TorchRec's.
 bench-plan: $(TORCHREC)/installed
 	$(BIN)/python benchmarks/plan.py
+
+# A training step beside TorchRec's: half an hour on an idle machine. docs/benchmarks.md is written anew.
+bench: $(TORCHREC)/installed
+	$(BIN)/python benchmarks/steps/compare.py --out docs/benchmarks.json
+	$(BIN)/python benchmarks/steps/page.py
 
 constraints: $(STAMP)
 	@head -2 constraints.txt > constraints.new

@@ -1,25 +1,26 @@
 """Training steps of dlrmx beside TorchRec's and beside the floor, interleaved in one go on two gloo ranks.
 
-    .venv/bin/python benchmarks/steps/compare.py [--only 1,3] [--rounds 12] [--out steps.json] [--link 200mbit ...]
+    .venv/bin/python benchmarks/steps/compare.py [--only 1,3] [--rounds 12] [--sides floor] [--out steps.json]
 
-Prints one line per workload: the ratio of TorchRec's step to ours (above 1: ours is faster) and of the floor's to ours
-(1 would be an exchange that costs nothing), each the median over rounds with its quartiles. A round is some steps of
-one side and then of the other, so that what else the machine does meets both. TorchRec gets the best of its sharding
-types and of its planner's choice. The losses of the first 50 steps have to agree within 1e-5.
-With --link the two ranks are two hosts of NETLAB (a program that limits links; needs root), and wire formats are told.
+Prints per workload the ratio of TorchRec's step to ours (above 1: ours is faster) and of the floor's to ours (1 would
+be an exchange that costs nothing), each the median over rounds with its quartiles. A round is some steps of one side
+and then of the other, so that what else the machine does meets both. TorchRec gets the best of its sharding types and
+of its planner's choice, and the dense part of dlrmx, with which it is faster; "as it comes" has TorchRec's own model.
+The losses of the first 50 steps have to agree within 1e-5. --out is kept: what was measured before stays in it.
 """
 
 import argparse
 import contextlib
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,11 @@ TORCHREC = ROOT / ".venv-torchrec" / "bin" / "python"
 WORLD = 2
 TURN = 4  # steps of one side in a round
 LOSSES = 50
+AGREE = 1e-5
+WARM = 2
+SIDES = ("torchrec", "as_it_comes", "floor")
 TYPES = ("planner", "table_wise", "column_wise", "data_parallel")
-TOO_LARGE_TO_COPY = 10_000_000  # rows: data_parallel would send as many gradients
+MOST_COPIED = 50_000_000  # numbers: data_parallel would send as many gradients
 
 
 @dataclass
@@ -104,33 +108,45 @@ def ours(workload: str, exchange: dict[str, Any], *, link: bool = False) -> cont
 
 
 def theirs(
-    workload: str, kind: str, precision: str = "fp32", *, link: bool = False
+    workload: str, kind: str, precision: str = "fp32", *, model: str = "ours", link: bool = False
 ) -> contextlib.AbstractContextManager[Side]:
-    return side("TorchRec", TORCHREC, "torchrec_side.py", workload, kind, precision, link=link)
+    return side("TorchRec", TORCHREC, "torchrec_side.py", workload, kind, precision, model, link=link)
 
 
 def best_type(workload: str) -> tuple[str, dict[str, float]]:
-    """The sharding type with which TorchRec is fastest here, and the seconds of each."""
+    """The sharding type with which TorchRec is fastest here, and the seconds of each that trains as we do.
+
+    Where columns are sliced it keeps a row-wise sum for each slice: that is another optimizer, with other losses.
+    """
+    with ours(workload, {}) as mine:
+        mine.run(WARM + TURN)
     seconds = {}
     for kind in TYPES:
-        if kind == "data_parallel" and sum(WORKLOADS[workload].rows) > TOO_LARGE_TO_COPY:
+        if kind == "data_parallel" and sum(WORKLOADS[workload].rows) * WORKLOADS[workload].dim > MOST_COPIED:
             continue
-        try:
-            with theirs(workload, kind) as torchrec:
-                torchrec.run(2)
-                seconds[kind] = torchrec.run(6)
-        except SystemExit:
-            print(f"  TorchRec does not run {kind}", file=sys.stderr)
+        with theirs(workload, kind) as torchrec:
+            torchrec.run(WARM)
+            took = torchrec.run(TURN)
+        if apart(mine.losses, torchrec.losses) <= AGREE:
+            seconds[kind] = took
+        else:
+            print(f"  TorchRec's {kind} trains something else", file=sys.stderr)
     return min(seconds, key=seconds.__getitem__), seconds
 
 
-def ratios(first: Side, second: Side, rounds: int) -> list[float]:
-    """Per round: the first side's step time by the second's. The order within a round alternates."""
+def apart(losses: Sequence[float], wanted: Sequence[float]) -> float:
+    """The largest relative difference."""
+    return max(abs(a - b) / b for a, b in zip(losses, wanted, strict=True))
+
+
+def in_turn(first: Side, second: Side, rounds: int) -> list[tuple[float, float]]:
+    """Per round the seconds of a step of each side. The order within a round alternates."""
     found = []
+    first.run(WARM), second.run(WARM)
     for number in range(rounds):
         order = (first, second) if number % 2 == 0 else (second, first)
         times = {each.name: each.run(TURN) for each in order}
-        found.append(times[first.name] / times[second.name])
+        found.append((times[first.name], times[second.name]))
     return found
 
 
@@ -143,75 +159,63 @@ def shown(value: dict[str, float]) -> str:
     return f"{value['median']:.2f} ({value['low']:.2f} to {value['high']:.2f})"
 
 
-def compare(workload: str, rounds: int) -> dict[str, Any]:
-    """One workload without a link limit."""
-    kind, by_type = best_type(workload)
-    with theirs(workload, kind) as torchrec, ours(workload, {}) as mine:
-        torchrec.run(2), mine.run(2)
-        against = ratios(torchrec, mine, rounds)
-        for each in (torchrec, mine):
-            each.run(max(0, LOSSES - len(each.losses)))
-    apart = max(abs(a - b) / b for a, b in zip(mine.losses[:LOSSES], torchrec.losses[:LOSSES], strict=True))
-    with side("floor", sys.executable, "floor_side.py", workload) as floor, ours(workload, {}) as mine:
-        floor.run(2), mine.run(2)
-        to_floor = ratios(floor, mine, rounds)
-    by_torchrec, by_floor = spread(against), spread(to_floor)
-    result = {
-        "workload": workload,
-        "torchrec_type": kind,
-        "torchrec_seconds_by_type": by_type,
-        "torchrec_by_dlrmx": by_torchrec,
-        "floor_by_dlrmx": by_floor,
-        "largest_relative_loss_difference": apart,
+def losses_apart(first: Side, second: Side) -> float:
+    """The largest relative difference between the losses of the first 50 steps."""
+    for each in (first, second):
+        each.run(max(1, LOSSES - len(each.losses)))
+    return apart(first.losses[:LOSSES], second.losses[:LOSSES])
+
+
+def compare(workload: str, rounds: int, sides: Sequence[str], known: dict[str, Any]) -> dict[str, Any]:
+    """One workload without a link limit: ours in turn with each of `sides`; `known` is what was measured before."""
+    if "torchrec" in sides:
+        kind, by_type = best_type(workload)
+        known = {**known, "torchrec_type": kind, "torchrec_seconds_by_type": by_type}
+    kind = known["torchrec_type"]
+    starts: dict[str, Callable[[], contextlib.AbstractContextManager[Side]]] = {
+        "torchrec": partial(theirs, workload, kind),
+        "as_it_comes": partial(theirs, workload, kind, model="theirs"),
+        "floor": partial(side, "floor", sys.executable, "floor_side.py", workload),
     }
-    print(
-        f"{workload:18} TorchRec ({kind}) / dlrmx {shown(by_torchrec)}   "
-        f"floor / dlrmx {shown(by_floor)}   losses apart {apart:.1e}",
-        flush=True,
-    )
-    return result
+    print(f"{workload:18} TorchRec {kind}", flush=True)
+    for name in sides:
+        with starts[name]() as other, ours(workload, {}) as mine:
+            times = in_turn(other, mine, rounds)
+            losses = losses_apart(other, mine) if name == "torchrec" else None
+        ratio = spread([theirs_s / ours_s for theirs_s, ours_s in times])
+        theirs_ms, ours_ms = (1e3 * statistics.median(seconds) for seconds in zip(*times, strict=True))
+        known[name] = {"ratio": ratio, "ms": theirs_ms, "dlrmx_ms": ours_ms, "losses_apart": losses}
+        said = "" if losses is None else f"   losses apart {losses:.1e}"
+        print(f"    {name:12} {theirs_ms:7.1f} ms, dlrmx {ours_ms:7.1f}: {shown(ratio)}{said}", flush=True)
+    return known
 
 
-def compare_on_link(workload: str, rate: str, rounds: int, formats: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """One workload on two hosts with a link of `rate`: everything by the time of TorchRec in fp32."""
-    subprocess.run([os.environ["NETLAB"], "up", str(WORLD), rate], check=True)
-    try:
-        with theirs(workload, "table_wise", link=True) as torchrec:
-            torchrec.run(1)
-            base = torchrec.run(rounds)
-        with theirs(workload, "table_wise", "fp16", link=True) as torchrec:
-            torchrec.run(1)
-            seconds = {"TorchRec fp16": torchrec.run(rounds)}
-        for name, exchange in formats.items():
-            with ours(workload, exchange, link=True) as mine:
-                mine.run(1)
-                seconds[f"dlrmx {name}"] = mine.run(rounds)
-    finally:
-        subprocess.run([os.environ["NETLAB"], "down"], check=True)
-    by = {name: base / value for name, value in seconds.items()}
-    print(f"{workload:18} {rate:8} " + "   ".join(f"{name} {value:.2f}x" for name, value in by.items()), flush=True)
-    return {"workload": workload, "link": rate, "torchrec_fp32_seconds": base, "times_as_fast": by}
+def machine() -> dict[str, Any]:
+    """What it was measured on, and with."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    versions = {name: version(name) for name in ("torch", "fbgemm-gpu-cpu")}
+    return {"processor": model[0], "cores": len(os.sched_getaffinity(0)), "torchrec": "1.8.0", **versions}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="workloads by their number, e.g. 1,3")
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--link", nargs="*", default=[], help="rates, e.g. 1gbit 200mbit 50mbit")
-    parser.add_argument("--formats", default='{"fp32": {}}', help="exchange sections by name, JSON")
     asked = parser.parse_args()
     chosen = [name for name in WORKLOADS if not asked.only or name.split()[0] in asked.only.split(",")]
-    print(f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, {WORLD} ranks of one thread", flush=True)
-    if asked.link:
-        formats = json.loads(asked.formats)
-        results = [compare_on_link(name, rate, asked.rounds, formats) for name in chosen for rate in asked.link]
-    else:
-        results = [compare(name, asked.rounds) for name in chosen]
-        middle = statistics.geometric_mean(result["torchrec_by_dlrmx"]["median"] for result in results)
-        print(f"geometric mean of TorchRec / dlrmx: {middle:.2f}")
-    if asked.out:
-        asked.out.write_text(json.dumps(results, indent=1) + "\n")
+    print(", ".join(f"{key} {value}" for key, value in machine().items()), flush=True)
+    kept = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else {"workloads": {}}
+    for name in chosen:
+        before = kept["workloads"]
+        found = compare(name, asked.rounds, asked.sides, before.get(name, {}))
+        kept = {"machine": machine(), "workloads": {**before, name: found}}
+        if asked.out:
+            asked.out.write_text(json.dumps(kept, indent=1) + "\n")
+    medians = [one["torchrec"]["ratio"]["median"] for one in kept["workloads"].values()]
+    print(f"geometric mean of TorchRec / dlrmx over {len(medians)} workloads: {statistics.geometric_mean(medians):.2f}")
 
 
 if __name__ == "__main__":
