@@ -63,7 +63,10 @@ def prepare(loaded: "Loaded", view: View, *, trained_on: Path | None = None) -> 
         now = time.time()
         view.show({"event": "progress", "time": now, "phase": "prepare", "what": what, "done": done, "total": total})
 
-    path = prepare_data(loaded.recipe, root_of(loaded), progress=progress, trained_on=trained_on)
+    try:
+        path = prepare_data(loaded.recipe, root_of(loaded), progress=progress, trained_on=trained_on)
+    except InputError as error:
+        raise error if trained_on else loaded.located(error) from None
     for line in bad_lines(read_manifest(path)):
         view.note(line)
     return path

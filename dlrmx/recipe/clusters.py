@@ -3,7 +3,7 @@
 import getpass
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -110,7 +110,9 @@ def resolve_profile(cluster: Any, places: dict[str, str], overrides: Document, n
     if profile is not None:
         problems += [_placed(problem, document, overrides, where) for problem in _rules(profile)]
     if problems or profile is None:
-        raise InputError([Problem(p.what, where=p.where, key=f"cluster.{p.key}", hint=p.hint) for p in problems])
+        if nodes is not None:
+            problems = [replace(p, where="--nodes") if p.key == "nodes" else p for p in problems]
+        raise InputError([replace(p, key=f"cluster.{p.key}") for p in problems])
     origins = {key: _origin(key, name, raw, document, overrides, nodes) for key, _ in leaves(profile)}
     return FoundProfile(_with_paths(profile), name, origins)
 

@@ -34,6 +34,18 @@ class Loaded:
     profile: Profile
     source: Path
     origins: dict[str, str]
+    places: dict[str, str]
+
+    def located(self, error: InputError) -> InputError:
+        """What files of data have wrong about a setting, with the recipe's line for it and the file behind."""
+        return InputError([self._located(problem) for problem in error.problems])
+
+    def _located(self, problem: Problem) -> Problem:
+        place = place_of(problem.key, self.places)
+        if not place:
+            return problem
+        what = f"{problem.what} in {problem.where}" if problem.where else problem.what
+        return Problem(what, where=place, key=problem.key, hint=problem.hint)
 
 
 def load_recipe(
@@ -59,7 +71,7 @@ def load_recipe(
     given = _Given.of(document.places)
     origins = {key: _origin(key, given) for key, _ in leaves(recipe) if not key.startswith("cluster.")}
     origins |= {f"cluster.{key}": origin for key, origin in profile.origins.items()}
-    return Loaded(recipe, profile.profile, path, origins)
+    return Loaded(recipe, profile.profile, path, origins, document.places)
 
 
 def find_recipe(text: str) -> Path:

@@ -64,3 +64,20 @@ def test_check_with_data_prepares_and_finds_damage(dlrmx: Dlrmx, recipe_file: Pa
     done = dlrmx("check", recipe_file, "--data")
     assert done.exit_code == 2
     assert largest.name in done.stderr
+
+
+def test_what_the_files_lack_is_told_with_the_recipes_line_and_key(dlrmx: Dlrmx, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("clicked,city\n1,a\n0,b\n")
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        "dlrmx: 1\ndata: {kind: tabular, files: [rows.csv], label: {column: klicked}}\n"
+        "features:\n  town: {}\ntables: {town: {rows: 10, dim: 8}}\nmodel: {kind: dcnv2, bottom: [8], top: [8, 1]}\n"
+        "optimizer: {dense: {kind: sgd, lr: 0.1}, sparse: {kind: sgd, lr: 0.1}}\ntrain: {batch: 2, stop: {epochs: 1}}\n"
+    )
+    done = dlrmx("check", recipe, "--data")
+    assert done.exit_code == 2
+    assert f"{recipe}:2: data.label.column: no column klicked in {tmp_path}/rows.csv" in done.stderr
+    assert f"{recipe}:4: features.town: no column town in {tmp_path}/rows.csv" in done.stderr
+    away = dlrmx("check", recipe, "--data", "-s", "data.files=[gone.csv]")
+    assert "-s: data.files: no file matches" in away.stderr
+    assert "--nodes: cluster.nodes: must be 1" in dlrmx("check", recipe, "--nodes", "2").stderr
