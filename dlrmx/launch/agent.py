@@ -46,11 +46,18 @@ def agent_env(
     """
     steering = ("TORCHX_", "TORCHELASTIC_", "TORCH_ELASTIC_", "PET_", "DLRMX_")
     kept = {name: value for name, value in environ.items() if not name.startswith(steering) and name not in _PER_WORKER}
-    threads = max(1, len(os.sched_getaffinity(0)) // workers)
+    threads = max(1, _cpus(environ) // workers)
     ours = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(threads)}
     if address is not None and (interface := interface_of(address)) is not None:
         ours["GLOO_SOCKET_IFNAME"] = environ.get("GLOO_SOCKET_IFNAME", interface)
     return {**kept, **ours, **extra}
+
+
+def _cpus(environ: Mapping[str, str]) -> int:
+    """The processors that are this job's here: Slurm gives a job some of a node's and may bind it to none of them."""
+    ours = len(os.sched_getaffinity(0))
+    given = environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(ours, int(given)) if given.isdecimal() else ours
 
 
 def start_agent(
@@ -181,7 +188,9 @@ class Watch:
             self._stop_since = now
         if self.others_over() and self._over_since is None:
             self._over_since = now
-        if self._over_since is not None and now > self._over_since + self._patience():
+        # With all workers gone, ours too, the agent only waits for agents of other nodes: for minutes, were one lost.
+        patience = AFTER_DEATH_S if len(self._gone) == self.workers else self._patience()
+        if self._over_since is not None and now > self._over_since + patience:
             return "others_over"
         if self._stop_since is not None and now > self._stop_since + self.grace_s:
             return "grace_over"
