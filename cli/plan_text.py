@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from dlrmx.units import format_bytes, format_count, format_duration, format_short
@@ -168,7 +169,8 @@ def _tables(planned: Planned) -> str:
         kinds = Counter(cut.kind for cut in plan.tables.values())
         names = sorted(names, key=lambda name: (-costs[name].total_s, name))[:COSTLIEST_SHOWN]
         counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
-        folded = f"\nthe {len(names)} costliest of {len(plan.tables):,} tables ({counts}); --json has all"
+        text = f"the {len(names)} costliest of {len(plan.tables):,} tables ({counts}); --json has all"
+        folded = "\n" + fill(text, WIDTH, subsequent_indent=4 * " ")
     header = ["table", "rows", "dim", "dtype", "type", "tier", "ranks", "bytes"]
     rows = [_table_row(planned, name) for name in names]
     lines = table(header, rows, right=["rows", "dim", "bytes"]).split("\n")

@@ -1,6 +1,8 @@
 """A small recipe, a node process that plays a script, and what a run writes: for tests of the command line."""
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 from typer.testing import Result
 
@@ -75,3 +77,13 @@ EVALUATION = {
     "kind": "evaluation", "step": 20, "split": "test", "rows": 100, "loss": 0.41, "ne": 0.7531, "auc": 0.8125,
     "accuracy": 0.9, "calibration": 1.02, "label_mean": 0.25, "optimum_ne": 0.7421, "final": True,
 }  # fmt: skip
+FAILED = {"event": "failed", "rank": 1, "step": 7, "cause": "NonFinite", "message": "loss is NaN", "primary": True}
+# Settings of `plan`: three processes that share 1 GiB, and table item cut by rows.
+WORKERS = ("-s", "cluster.workers_per_node=3", "-s", "cluster.memory_gib=1")
+ROW_WISE = ("-s", "sharding.tables.item.types=[row_wise]")
+
+
+def plan_json(dlrmx: Dlrmx, *words: object) -> Any:
+    done = dlrmx("plan", *words, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)

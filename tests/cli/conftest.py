@@ -17,6 +17,17 @@ from dlrmx.runs.registry import register
 from dlrmx.runs.run_file import update_run
 from scripted import FAKE_NODE, RECIPE, Dlrmx, MakeRun, Play
 
+MANY = """\
+dlrmx: 1
+data: {kind: synthetic, rows: 1_000_000}
+dense: {x: {}}
+generate:
+  t: {tables: 60, rows: 2_000_000_000, dim: {min: 64, max: 256, mean: 128}, pooling: {mean: 20, spread: 0.5}}
+model: {kind: dlrm, bottom: [8], top: [8, 1], interaction: cat}
+optimizer: {dense: {kind: sgd, lr: 0.1}, sparse: {kind: rowwise_adagrad, lr: 0.1}}
+train: {batch: 4096, stop: {steps: 1}}
+"""
+
 
 @pytest.fixture(autouse=True)
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +41,14 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def recipe_file(tmp_path: Path) -> Path:
     path = tmp_path / "clicks.yaml"
     path.write_text(RECIPE)
+    return path
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """60 tables of a terabyte, for nodes that are not here."""
+    path = tmp_path / "many.yaml"
+    path.write_text(MANY)
     return path
 
 
