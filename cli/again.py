@@ -30,7 +30,11 @@ def load_for_checkpoint(path: Path) -> "Loaded":
     recipe = run.attempt(read_manifest(path).attempt).recipe
     if not recipe.is_file():
         raise InputError(f"{path}: the recipe that wrote it is not there ({recipe})", hint="name a run's checkpoint")
-    return load_recipe(recipe, [_root_setting(run)])
+    loaded = load_recipe(recipe, [])
+    if loaded.profile.scheduler != "kubernetes":
+        return load_recipe(recipe, [_root_setting(run)])
+    _refuse_elsewhere(run, loaded)
+    return loaded
 
 
 def load_again(
@@ -100,7 +104,7 @@ def _refuse_elsewhere(run: "RunPaths", loaded: "Loaded") -> None:
     """A run goes on where its files are."""
     from .start import root_of
 
-    if loaded.profile.scheduler == "kubernetes" and run.dir.parent != root_of(loaded):
+    if loaded.profile.scheduler == "kubernetes" and run.dir.parent.resolve() != root_of(loaded).resolve():
         what = f"run {run.name} is in {run.dir.parent}, and this cluster's runs are in {root_of(loaded)}"
         raise InputError(what, hint="root_here says where this machine sees the cluster's root")
 

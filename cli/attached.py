@@ -62,7 +62,8 @@ def evaluate(loaded: "Loaded", asked: dict[str, str], *, json: bool) -> int:
         run = create_run(start.root_of(loaded), f"{evaluated}-eval", None, fingerprint(loaded.recipe))
         update_run(run, evaluates=asked["checkpoint"])
         view.note(f"evaluating {asked['checkpoint']}")
-        code = _attend(run, start.job(loaded, run.name, planned=planned, evaluate=asked), loaded, view, detach=False)
+        spec = start.job(loaded, run.name, planned=planned, evaluate=start.as_nodes_see(loaded, asked))
+        code = _attend(run, spec, loaded, view, detach=False)
     if code == DONE and "predict" in asked:
         say(f"scores: {asked['predict']}")
     return _tell(run, code, json=json)

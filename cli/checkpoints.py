@@ -98,11 +98,15 @@ def find_checkpoint(target: str) -> Path:
     """The checkpoint directory that the words mean: its path, or a run's newest good one; newer damage is told."""
     from dlrmx.checkpoint.manifest import MANIFEST
     from dlrmx.checkpoint.retain import newest_good
+    from dlrmx.runs.claim import is_copy
 
     path = Path(target)
     if (path / MANIFEST).is_file():
         return path.resolve()
     run = runs.find(target)
+    if is_copy(run):
+        hint = "root_here in the cluster profile says where this machine sees them; train.evaluate measures in the run"
+        raise InputError(f"the checkpoints of run {run.name} are where only its pods see them", hint=hint)
     good, reasons = newest_good(run)
     if good is None:
         raise InputError("\n".join([f"no good checkpoint in {run.dir}", *reasons]))

@@ -52,6 +52,14 @@ def root_of(loaded: "Loaded") -> Path:
     return seen_root(loaded.profile)
 
 
+def as_nodes_see(loaded: "Loaded", words: dict[str, str]) -> dict[str, str]:
+    """A job's words, with paths in the root as its nodes have them: this machine may see that elsewhere."""
+    here = root_of(loaded).resolve()
+    paths = {name: Path(text).resolve() for name, text in words.items() if os.path.isabs(text)}
+    moved = {name: path.relative_to(here) for name, path in paths.items() if path.is_relative_to(here)}
+    return {**words, **{name: str(Path(loaded.profile.root) / path) for name, path in moved.items()}}
+
+
 def prepare(loaded: "Loaded", view: View, *, trained_on: Path | None = None) -> Path:
     """The recipe's prepared data, made now where they are not there. trained_on: of a model that is to score them."""
     from dlrmx.data.manifest import read_manifest

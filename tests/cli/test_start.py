@@ -1,9 +1,13 @@
 """From a recipe to a job: what is refused before anything is prepared."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dlrmx.errors import ClusterError
+from dlrmx.launch.job import JobSpec
+from dlrmx.runs.claim import note_copy
 from dlrmx_cli import other_files, start
 from dlrmx_cli.live import open_view
 from scripted import Dlrmx, MakeRun
@@ -18,6 +22,42 @@ def test_evaluate_and_init_from_refuse_a_damaged_checkpoint(dlrmx: Dlrmx, make_r
         assert done.exit_code == 2
         assert "is damaged; nothing was started" in done.stderr
     assert not list(Path("runs").glob("*-2")) + list(Path("runs").glob("*evaluation*"))
+
+
+PODS = """
+cluster: {scheduler: kubernetes, image: x, root: /runs, root_here: HERE, volumes: {runs: {claim: runs, mount: /runs}}}
+"""
+
+
+def test_pods_are_told_of_a_checkpoint_by_the_path_that_they_see(
+    dlrmx: Dlrmx, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run("done")
+    with run.attempt(1).recipe.open("a") as recipe:
+        recipe.write(PODS.replace("HERE", str(tmp_path / "runs")))
+    save_checkpoint(run, 20)
+    asked: list[JobSpec] = []
+
+    def refuse(spec: JobSpec, *_: Any, **__: Any) -> None:
+        asked.append(spec)
+        raise ClusterError("no")
+
+    monkeypatch.setattr("dlrmx.launch.submit.submit", refuse)
+    assert dlrmx("evaluate", run.name).exit_code == 3
+    (spec,) = asked
+    assert spec.evaluate == {"checkpoint": f"/runs/{run.name}/checkpoints/step-00000020", "split": "test"}
+    assert spec.root == "/runs"
+
+
+def test_a_run_whose_checkpoints_only_its_pods_see_cannot_be_evaluated_from_here(
+    dlrmx: Dlrmx, make_run: MakeRun
+) -> None:
+    run = make_run("done")
+    note_copy(run, live=False)
+    done = dlrmx("evaluate", run.name)
+    assert done.exit_code == 2
+    assert f"the checkpoints of run {run.name} are where only its pods see them" in done.stderr
+    assert "root_here" in done.stderr
 
 
 @pytest.mark.parametrize(
