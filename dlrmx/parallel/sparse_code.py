@@ -10,6 +10,7 @@ Legend: n entries of a part, k of them sent.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 EVERY, MASK, GAPS = range(3)
@@ -26,21 +27,30 @@ class Packed:
     body: torch.Tensor  # uint8
 
 
-def pack(values: torch.Tensor, sent: torch.Tensor, dtype: torch.dtype, *, tell: bool = True) -> Packed:
-    """values (n,) fp32, zero where not sent; sent (n,) bool; dtype: the values' format on the wire.
+def places_of(mask: torch.Tensor) -> torch.Tensor:
+    """Where a 1-D mask is true, ascending, int64."""
+    if mask.device.type == "cpu":  # a quarter of the time
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return mask.nonzero().view(-1)
+
+
+def pack(values: torch.Tensor, places: torch.Tensor, total: int, *, tell: bool = True) -> Packed:
+    """values (k,) in their format on the wire; places (k,) int64, ascending, of a part of `total` entries.
 
     Without `tell`, a part whose places would take longer than all of its values goes as those, and comes out as sent
     throughout.
     """
-    places = sent.nonzero().view(-1)
-    total, count = len(values), len(places)
-    longer = count * dtype.itemsize + min(-(-total // BITS), count) >= total * dtype.itemsize
-    if count == total or (longer and not tell):
-        return _packed(EVERY, total, values.to(dtype), values.new_empty(0, dtype=torch.uint8))
+    count, size = len(places), values.element_size()
+    longer = count * size + min(-(-total // BITS), count) >= total * size
+    if count == total:
+        return _packed(EVERY, total, values, values.new_empty(0, dtype=torch.uint8))
+    if longer and not tell:
+        every = values.new_zeros(total).index_copy_(0, places, values)
+        return _packed(EVERY, total, every, values.new_empty(0, dtype=torch.uint8))
     coded = _gaps(places)
     if len(coded) > -(-total // BITS):
-        return _packed(MASK, count, values[places].to(dtype), _bits(sent))
-    return _packed(GAPS, count, values[places].to(dtype), coded)
+        return _packed(MASK, count, values, _bits(places, total))
+    return _packed(GAPS, count, values, coded)
 
 
 def body_bytes(head: torch.Tensor, dtype: torch.dtype) -> int:
@@ -50,23 +60,20 @@ def body_bytes(head: torch.Tensor, dtype: torch.dtype) -> int:
 
 
 def unpack(head: torch.Tensor, body: torch.Tensor, total: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """The inverse of `pack`: values (total,) fp32, and which of them were sent, (total,) bool."""
+    """The inverse of `pack`: values (k,) fp32 and their places (k,) in a part of `total` entries."""
     how, count, place_bytes = head.tolist()
     sent_values, coded = body.split([count * dtype.itemsize, place_bytes])
-    found = sent_values.clone().view(dtype).to(torch.float32)  # a part of a message need not lie on a number's border
+    values = sent_values.clone().view(dtype).to(torch.float32)  # a part of a message need not lie on a number's border
     if how == EVERY:
-        return found, torch.ones(total, dtype=torch.bool, device=body.device)
+        return values, torch.arange(total, device=body.device)
     if how == MASK:
         bits = torch.arange(BITS, dtype=torch.uint8, device=body.device)
-        sent = ((coded.unsqueeze(1) >> bits) & 1).view(-1)[:total].to(torch.bool)
-    else:
-        sent = torch.zeros(total, dtype=torch.bool, device=body.device)
-        steps = coded.to(torch.int64)
-        ends = steps != LONGEST
-        sent[(torch.cumsum(steps + ends, 0) - 1)[ends]] = True
-    values = torch.zeros(total, device=body.device)
-    values[sent] = found
-    return values, sent
+        return values, places_of(((coded.unsqueeze(1) >> bits) & 1).view(-1)[:total].to(torch.bool))
+    if len(coded) == count:  # no gap is that long
+        return values, torch.cumsum(coded.to(torch.int64) + 1, 0) - 1
+    steps = coded.to(torch.int64)
+    ends = steps != LONGEST
+    return values, (torch.cumsum(steps + ends, 0) - 1)[ends]
 
 
 def _packed(how: int, count: int, values: torch.Tensor, places: torch.Tensor) -> Packed:
@@ -77,12 +84,17 @@ def _packed(how: int, count: int, values: torch.Tensor, places: torch.Tensor) ->
 def _gaps(places: torch.Tensor) -> torch.Tensor:
     """Increasing places as gaps, a byte each and one more for every 255 of a gap."""
     gaps = torch.diff(places, prepend=places.new_full((1,), -1)) - 1
+    if not len(gaps) or int(gaps.max()) < LONGEST:
+        return gaps.to(torch.uint8)
     ends = torch.cumsum(gaps // LONGEST + 1, 0) - 1
-    coded = torch.full((int(ends[-1]) + 1 if len(ends) else 0,), LONGEST, dtype=torch.uint8, device=places.device)
+    coded = torch.full((int(ends[-1]) + 1,), LONGEST, dtype=torch.uint8, device=places.device)
     coded[ends] = (gaps % LONGEST).to(torch.uint8)
     return coded
 
 
-def _bits(sent: torch.Tensor) -> torch.Tensor:
-    padded = torch.nn.functional.pad(sent.to(torch.uint8), (0, -len(sent) % BITS)).view(-1, BITS)
-    return (padded << torch.arange(BITS, dtype=torch.uint8, device=sent.device)).sum(1, dtype=torch.uint8)
+def _bits(places: torch.Tensor, total: int) -> torch.Tensor:
+    padded = torch.zeros(-(-total // BITS) * BITS, dtype=torch.uint8, device=places.device)
+    padded[places] = 1
+    return (padded.view(-1, BITS) << torch.arange(BITS, dtype=torch.uint8, device=places.device)).sum(
+        1, dtype=torch.uint8
+    )

@@ -10,6 +10,7 @@ import torch
 
 from dlrmx.parallel.packing import Packing
 from dlrmx.parallel.routing import Routed
+from dlrmx.parallel.sparse_code import places_of
 from dlrmx.parallel.sparse_vectors import PendingSparse, SparseWay
 
 
@@ -66,13 +67,18 @@ class SparseHop:
         if way.due(step):
             way.refresh(of_bags, routed.bags, came)
         message, keep = self.packing.join(of_bags, routed.bags, torch.float32), way.keep(of_bags, routed.bags)
-        out_sizes, in_sizes = self._numbers(came, routed.bags), self._numbers(masks.sent, bags)
-        pending = way.start(message[came], keep[came], out_sizes, in_sizes, int(flag != 0))
-        return PendingSparseGradients(pending, self, bags, masks.sent)
+        places, sent = places_of(came), places_of(masks.sent)
+        out_sizes, in_sizes = self._numbers(places, routed.bags), self._numbers(sent, bags)
+        asked, wanted = message.index_select(0, places), keep.index_select(0, places)
+        pending = way.start(asked, wanted, out_sizes, in_sizes, int(flag != 0))
+        return PendingSparseGradients(pending, self, bags, sent, len(masks.sent))
 
-    def _numbers(self, mask: torch.Tensor, bags: torch.Tensor) -> list[int]:
-        """Per member, the entries of a message that are in the mask."""
-        return [int(part.sum()) for part in mask.split(self.packing.sizes(bags, self.widths))]
+    def _numbers(self, places: torch.Tensor, bags: torch.Tensor) -> list[int]:
+        """Per member, how many of these places in a message are in its part."""
+        ends = torch.tensor(self.packing.sizes(bags, self.widths), device=places.device).cumsum(0)
+        upto = torch.searchsorted(places, ends)
+        numbers: list[int] = torch.diff(upto, prepend=upto.new_zeros(1)).tolist()
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -99,11 +105,11 @@ class PendingSparseGradients:
     pending: PendingSparse
     hop: SparseHop
     bags: torch.Tensor
-    sent: torch.Tensor  # forward, by this rank
+    sent: torch.Tensor  # the places of the entries that this rank sent forward
+    length: int  # of the whole message
 
     def wait(self) -> tuple[list[torch.Tensor], list[int]]:
         """(bags, D) per fused table, zero where nothing was sent, forward or back; the members that raised the flag."""
         values, _, flagged = self.pending.wait()
-        message = values.new_zeros(len(self.sent))
-        message[self.sent] = values
+        message = values.new_zeros(self.length).scatter_(0, self.sent, values)
         return self.hop.packing.separate(message, self.bags, self.hop.widths), flagged

@@ -18,7 +18,7 @@ import torch
 
 from dlrmx.parallel.codec import Codec
 from dlrmx.parallel.largest import largest
-from dlrmx.parallel.sparse_code import HEAD, Packed, body_bytes, pack, unpack
+from dlrmx.parallel.sparse_code import HEAD, Packed, body_bytes, pack, places_of, unpack
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.shards import cut
 from dlrmx.recipe.schema import Threshold
@@ -54,22 +54,28 @@ class SparseSum:
         entries = self.residual.add_(gradient)
         if step % self._settings.every == 0:
             self._refresh(entries)
-        mask = self.keep(entries)
-        sending = self._rounded(torch.where(mask, entries, 0))
-        entries.sub_(sending)
-        parts = [
-            pack(sending[first:last], mask[first:last], self._codec.dtype, tell=False) for first, last in self._parts()
-        ]
+        mask, parts = self.keep(entries), []
+        for first, last in self._parts():
+            parts.append(self._take(entries[first:last], places_of(mask[first:last])))
         first, last = self._parts()[self._wire.rank]
-        (total, touched), *others = self._swap(parts, [last - first] * self._wire.world)
-        for values, hit in others:
-            total += values
-            touched |= hit
-        rounded = self._rounded(total)
-        entries[first:last] += total - rounded
-        answer = pack(rounded, touched, self._codec.dtype, tell=False)
-        answers = self._swap([answer] * self._wire.world, [last - first for first, last in self._parts()])
-        torch.cat([values for values, _ in answers], out=gradient)
+        total, touched = entries.new_zeros(last - first), torch.zeros_like(mask[first:last])
+        for values, places in self._swap(parts, [last - first] * self._wire.world):
+            total.index_add_(0, places, values)
+            touched.index_fill_(0, places, True)
+        answer = self._take(total, places_of(touched))
+        entries[first:last] += total  # what its rounding took
+        lengths, gradient_parts = [last - first for first, last in self._parts()], gradient.zero_()
+        for part, (values, places) in zip(
+            gradient_parts.split(lengths), self._swap([answer] * self._wire.world, lengths), strict=True
+        ):
+            part.scatter_(0, places, values)
+
+    def _take(self, entries: torch.Tensor, places: torch.Tensor) -> Packed:
+        """Take entries out, to be sent; what their format cannot say stays."""
+        values = entries.index_select(0, places)
+        coded = self._codec.encode(values)
+        entries.index_copy_(0, places, values - self._codec.decode(coded))
+        return pack(coded, places, len(entries), tell=False)
 
     def keep(self, entries: torch.Tensor) -> torch.Tensor:
         """Which entries (N,) are over their threshold, (N,) bool."""
@@ -86,7 +92,7 @@ class SparseSum:
         self.tau.masked_fill_(self._wanted == self._wire.world * self._sizes, 0)  # all, also of the steps to come
 
     def _swap(self, packed: Sequence[Packed], lengths: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Send part r to rank r; what came from each rank: values (lengths[r],), and which of them were sent."""
+        """Send part r to rank r; what came from each rank: values, and their places among lengths[r] entries."""
         heads = torch.cat([part.head for part in packed])
         each = [HEAD] * self._wire.world
         came = self._wire.all_to_all("dense", heads, each, each).wait().view(-1, HEAD)
@@ -97,7 +103,3 @@ class SparseSum:
             unpack(head, part, length, self._codec.dtype)
             for head, part, length in zip(came, body.split(sizes), lengths, strict=True)
         ]
-
-    def _rounded(self, values: torch.Tensor) -> torch.Tensor:
-        """As they will be on arrival."""
-        return self._codec.decode(self._codec.encode(values))

@@ -22,7 +22,7 @@ import torch
 from dlrmx.parallel.codec import Codec
 from dlrmx.parallel.largest import largest
 from dlrmx.parallel.packing import Packing
-from dlrmx.parallel.sparse_code import HEAD, Packed, body_bytes, pack, unpack
+from dlrmx.parallel.sparse_code import HEAD, Packed, body_bytes, pack, places_of, unpack
 from dlrmx.parallel.wire import Kind, Pending, Wire
 from dlrmx.recipe.schema import Threshold
 
@@ -71,7 +71,8 @@ class SparseWay:
     def keep(self, tensors: Sequence[torch.Tensor], bags: torch.Tensor) -> torch.Tensor:
         """Which entries of the joined message are over their threshold, (n,) bool."""
         of_bags = zip(self._of(bags), tensors, strict=True)
-        over = [~(tensor.abs() < self.tau[of].unsqueeze(1)) for of, tensor in of_bags]  # a NaN is sent, and so found
+        # A NaN is sent, and so found.
+        over = [(tensor.abs() < self.tau[of].unsqueeze(1)).logical_not_() for of, tensor in of_bags]
         return self._packing.join(over, bags, torch.bool)
 
     def start(
@@ -86,11 +87,10 @@ class SparseWay:
 
         in_sizes[m]: how long the message from member m would be with all of its entries. Waits for the heads.
         """
-        sending = self._codec.decode(self._codec.encode(torch.where(keep, message, 0)))
-        parts = [
-            pack(values, kept, self._codec.dtype)
-            for values, kept in zip(sending.split(list(out_sizes)), keep.split(list(out_sizes)), strict=True)
-        ]
+        parts = []
+        for values, kept in zip(message.split(list(out_sizes)), keep.split(list(out_sizes)), strict=True):
+            places = places_of(kept)
+            parts.append(pack(self._codec.encode(values.index_select(0, places)), places, len(values)))
         heads = self._swap_heads(parts, flag)
         sizes = [body_bytes(head[:HEAD], self._codec.dtype) for head in heads]
         bodies = torch.cat([part.body for part in parts])
@@ -129,9 +129,13 @@ class PendingSparse:
     def wait(self) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
         """The flat message, zero where nothing was sent; which entries were; the members that raised the flag."""
         bodies = self.pending.wait().split(list(self.sizes))
-        parts = [
-            unpack(head[:HEAD], body, length, self.dtype)
-            for head, body, length in zip(self.heads, bodies, self.lengths, strict=True)
-        ]
+        message = torch.zeros(sum(self.lengths), device=self.heads.device)
+        sent = torch.zeros(len(message), dtype=torch.bool, device=self.heads.device)
+        first = 0
+        for head, body, length in zip(self.heads, bodies, self.lengths, strict=True):
+            values, places = unpack(head[:HEAD], body, length, self.dtype)
+            message[first : first + length].scatter_(0, places, values)
+            sent[first : first + length].index_fill_(0, places, True)
+            first += length
         flagged: list[int] = self.heads[:, HEAD].nonzero().view(-1).tolist()
-        return torch.cat([values for values, _ in parts]), torch.cat([sent for _, sent in parts]), flagged
+        return message, sent, flagged

@@ -3,9 +3,23 @@
 import pytest
 import torch
 
-from dlrmx.parallel.sparse_code import EVERY, GAPS, MASK, body_bytes, pack, unpack
+from dlrmx.parallel.sparse_code import EVERY, GAPS, MASK, Packed, body_bytes
+from dlrmx.parallel.sparse_code import pack as pack_places
+from dlrmx.parallel.sparse_code import unpack as unpack_places
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def pack(values: torch.Tensor, sent: torch.Tensor, dtype: torch.dtype, *, tell: bool = True) -> Packed:
+    places = sent.nonzero().view(-1)
+    return pack_places(values[places].to(dtype), places, len(values), tell=tell)
+
+
+def unpack(head: torch.Tensor, body: torch.Tensor, total: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    values, places = unpack_places(head, body, total, dtype)
+    found, sent = torch.zeros(total), torch.zeros(total, dtype=torch.bool)
+    found[places], sent[places] = values, True
+    return found, sent
 
 
 def part(length: int, share: float) -> tuple[torch.Tensor, torch.Tensor]:
