@@ -110,18 +110,24 @@ def follow(
     with Interrupts() as interrupts, _kept_up(run):
         while True:
             last = over()  # asked before the files are read, so that the run's last words are shown
-            for number, entry in tail.entries():
-                if number != shown:
-                    shown = number
-                    view.begin(number)
-                view.show(entry)
+            shown = _show_new(tail, view, shown)
             if last:
                 return True
-            while told < interrupts.count:
-                told += 1
-                if interrupted(told):
-                    return False
+            heard = interrupts.count
+            if any(interrupted(number) for number in range(told + 1, heard + 1)):
+                return False
+            told = heard
             time.sleep(POLL_S)
+
+
+def _show_new(tail: RunTail, view: View, shown: int) -> int:
+    """Show what was written since; `shown` and the result: the attempt that was shown last."""
+    for number, entry in tail.entries():
+        if number != shown:
+            shown = number
+            view.begin(number)
+        view.show(entry)
+    return shown
 
 
 def _kept_up(run: "RunPaths") -> AbstractContextManager[None]:
@@ -163,9 +169,9 @@ def follow_logs(run: "RunPaths", show: Callable[[str], Any], *, over: Callable[[
     with Interrupts() as interrupts, _kept_up(run):
         while True:
             last = over()
-            for file in log_files(run, first):
-                for line in tails.setdefault(file, Tail(file)).lines():
-                    show(line)
+            files = [tails.setdefault(file, Tail(file)) for file in log_files(run, first)]
+            for line in (line for file in files for line in file.lines()):
+                show(line)
             if last or interrupts.count:
                 return
             time.sleep(POLL_S)

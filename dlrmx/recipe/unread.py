@@ -42,11 +42,10 @@ def _optimizers(recipe: Recipe) -> Iterator[Problem]:
 
 def _dense_columns(recipe: Recipe) -> Iterator[Problem]:
     for name, dense in recipe.dense.items():
-        if dense.transform != "standardize":
-            for setting in ("mean", "std"):
-                if _changed(dense, setting):
-                    why = f"the transform is {dense.transform}"
-                    yield _unread(f"dense.{name}.{setting}", why, "set `transform: standardize`, or take it out")
+        for setting in ("mean", "std"):
+            if dense.transform != "standardize" and _changed(dense, setting):
+                why = f"the transform is {dense.transform}"
+                yield _unread(f"dense.{name}.{setting}", why, "set `transform: standardize`, or take it out")
 
 
 def _synthetic_data(recipe: Recipe) -> Iterator[Problem]:
