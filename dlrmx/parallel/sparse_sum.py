@@ -64,10 +64,9 @@ class SparseSum:
             touched.index_fill_(0, places, True)
         answer = self._take(total, places_of(touched))
         entries[first:last] += total  # what its rounding took
-        lengths, gradient_parts = [last - first for first, last in self._parts()], gradient.zero_()
-        for part, (values, places) in zip(
-            gradient_parts.split(lengths), self._swap([answer] * self._wire.world, lengths), strict=True
-        ):
+        lengths = [last - first for first, last in self._parts()]
+        answers = self._swap([answer] * self._wire.world, lengths)
+        for part, (values, places) in zip(gradient.zero_().split(lengths), answers, strict=True):
             part.scatter_(0, places, values)
 
     def _take(self, entries: torch.Tensor, places: torch.Tensor) -> Packed:
