@@ -148,6 +148,7 @@ launch/: from a plan to running workers. torchx is imported here alone.
     launch/crew.py            the nodes that node 0 leads
     launch/member.py          the node process of any node but the first
     launch/link.py            a connection between two node processes
+    launch/opening.py         the run of a job, created or taken up
     launch/inputs.py          what an attempt is given: data, plan, checkpoint
     launch/agent.py           one torch.distributed.run, watched
     launch/stopping.py        why and when a node process is to stop

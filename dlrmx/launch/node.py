@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from dlrmx import __version__
@@ -24,17 +23,16 @@ from dlrmx.launch.inputs import parse_recipe, write_inputs
 from dlrmx.launch.job import JOB_VARIABLE, JobSpec
 from dlrmx.launch.local import PARENT_VARIABLE
 from dlrmx.launch.member import Member, join
+from dlrmx.launch.opening import attempts_of, open_run
 from dlrmx.launch.outcome import note_silent_death, outcome_of, why_unwritten
 from dlrmx.launch.place import APP_VARIABLE, START_AGAIN, free_port, place_of, token_of
 from dlrmx.launch.retry import GiveUp, Outcome, Retry, decide
 from dlrmx.launch.stopping import StopRequested, StopSignals
 from dlrmx.launch.telling import telling
 from dlrmx.recipe.clusters import workers_per_node
-from dlrmx.recipe.fingerprint import changed_fixed, fingerprint
-from dlrmx.recipe.load import read_frozen
 from dlrmx.recipe.profiles import Profile, read_profile
 from dlrmx.recipe.schema import Recipe
-from dlrmx.runs.claim import claim_attempt, create_run, hold, is_live, request_stop
+from dlrmx.runs.claim import claim_attempt, hold, is_live, request_stop
 from dlrmx.runs.diagnosis import first_cause, last_step
 from dlrmx.runs.events import append_event, read_events
 from dlrmx.runs.layout import AttemptPaths, RunPaths
@@ -88,7 +86,7 @@ def run_node(spec: JobSpec, worker: Sequence[str] = WORKER, parent: int | None =
     crew = Crew(place, token)
     end = End("failed", 1)
     try:
-        run = _open_run(spec, recipe)
+        run = open_run(spec, recipe)
         with telling(run, os.environ):
             end = _lead(Node(spec, recipe, profile, run, signals, worker, crew))
     except DlrmxError as error:
@@ -103,7 +101,7 @@ def run_node(spec: JobSpec, worker: Sequence[str] = WORKER, parent: int | None =
 def _lead(node: Node) -> End:
     """Hold the run, and write down how it ended."""
     with _held(node):
-        if read_run(node.run)["state"] == "done" and _begun(node.spec, node.run):
+        if read_run(node.run)["state"] == "done" and attempts_of(node.spec, node.run):
             return End("done", 0)  # the job was started once more after its end
         update_run(node.run, state="created", **_job_fields(node))
         register(node.run)
@@ -148,33 +146,12 @@ def _job_fields(node: Node) -> dict[str, object]:
     return {"job": {"scheduler": node.profile.scheduler, "app": app}} if app else {}
 
 
-def _open_run(spec: JobSpec, recipe: Recipe) -> RunPaths:
-    """The job's run, created where the launcher could not reach its root. InputError where it is another recipe's."""
-    run = RunPaths(Path(spec.root) / spec.run)
-    mine = fingerprint(recipe)
-    if not run.run.exists():
-        return create_run(Path(spec.root), recipe.name, spec.run, mine, adopt=True)
-    if read_run(run)["fingerprint"] != mine:
-        frozen = [attempt.recipe for attempt in run.attempts() if attempt.recipe.exists()]
-        changed = changed_fixed(read_frozen(frozen[-1]), recipe) if frozen else []
-        if frozen and not changed:
-            return run  # another dlrmx began it, whose schema had fewer settings: all that it had are the same
-        hint = "\n    ".join(["a resume cannot change these; to start from its weights use train.init_from", *changed])
-        raise InputError(f"run {spec.run} in {spec.root} is of another recipe", hint=hint)
-    return run
-
-
-def _begun(spec: JobSpec, run: RunPaths) -> list[AttemptPaths]:
-    """The attempts that this very job has made: by an earlier start of it."""
-    return [attempt for attempt in run.attempts() if attempt.number > spec.after_attempt]
-
-
 def _drive(node: Node) -> End:
     """Attempt after attempt, until one ends well or the retry rule says no."""
     if node.spec.dlrmx != __version__:
         hint = "profile.python names the interpreter of the nodes; `dlrmx resume` goes on under the present version"
         raise InputError(f"the job is of dlrmx {node.spec.dlrmx}, this is {__version__}", hint=hint)
-    outcomes = [outcome_of(attempt) for attempt in _begun(node.spec, node.run)]
+    outcomes = [outcome_of(attempt) for attempt in attempts_of(node.spec, node.run)]
     previous: AttemptPaths | None = None
     reason = ""
     while True:
