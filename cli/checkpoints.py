@@ -26,9 +26,12 @@ def list_checkpoints(run: options.Run = None, json: options.Json = False) -> Non
     """List a run's checkpoints, oldest first."""
     from dlrmx.checkpoint import retain
 
-    found = retain.list_checkpoints(runs.find(run))
+    paths = runs.find(run)
+    found = retain.list_checkpoints(paths)
     if json:
         print_json(checkpoints=[_info_json(info) for info in found])
+    elif not found:
+        say(f"{paths.name} has no checkpoints; `dlrmx status {runs.words_for(paths)}` says what it is")
     else:
         rows = [_info_row(info) for info in found]
         header = ["step", "kind", "size", "state", "metrics", "path"]

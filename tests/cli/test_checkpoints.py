@@ -31,6 +31,13 @@ def test_checkpoints_verbs(dlrmx: Dlrmx, make_run: MakeRun) -> None:
         assert dlrmx("checkpoints", "prune").exit_code == 2
 
 
+def test_a_run_without_checkpoints_is_told_by_name(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    done = dlrmx("checkpoints", "list", make_run().name)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "clicks-1 has no checkpoints" in done.stderr
+    assert json.loads(dlrmx("checkpoints", "list", "--json").stdout)["checkpoints"] == []
+
+
 def test_the_list_fits_a_terminal_but_for_paths(
     dlrmx: Dlrmx, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
