@@ -24,7 +24,7 @@ from dlrmx.recipe.profiles import LocalProfile, Profile
 WORKER = ("-m", "dlrmx.train.measure")
 # A layer forward and backward: product and bias, ReLU, sum, and each of their gradients.
 OPERATIONS_OF_A_LAYER = 8
-NANOSECONDS = ("id", "row", "update", "vector", "number", "parameter")
+NANOSECONDS = ("id", "row", "update", "vector", "number", "product", "parameter")
 _NODE_SECTION = re.compile(r"^node:.*\n(?:(?:[ \t#].*)?\n)*?(?=^\S|\Z)", re.MULTILINE)
 
 
@@ -127,7 +127,7 @@ def _calibrated(node: Node, measured: Measured) -> Node:
     numbers: dict[str, Any] = {
         **node.model_dump(exclude_none=True),
         "hbm_gb_s": _rounded(found.hbm_rate / 1e9),
-        "achieved": {**shares, "hbm": _rounded(found.achieved.hbm)},
+        "achieved": {**shares, **{share: _rounded(getattr(found.achieved, share)) for share in shares}},
         "fp32_tflops": _rounded(found.fp32_flops / 1e12),
         "cache_mb": _rounded(found.cache_bytes / 1e6),
         **{f"{name}_us": _rounded(1e6 * getattr(found, f"{name}_s")) for name in ("op", "step", "feature")},

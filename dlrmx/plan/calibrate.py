@@ -38,9 +38,11 @@ SPREADS = {
     "update_s": 2.0,
     "vector_s": 2.0,
     "number_s": 2.0,
+    "product_s": 2.0,
     "parameter_s": 2.0,
-    "cache_bytes": 1.0,
+    "cache_bytes": 0.5,
     "achieved.hbm": 0.5,
+    "achieved.all_to_all_up": 1.0,
 }
 ERROR = 0.1  # of a prediction of a whole step, as taken here: relative
 ROUNDS = 8
@@ -52,7 +54,8 @@ def calibrated(begin: Topology, taken: Mapping[str, Mapping[str, float]]) -> Top
 
     The ranks of `begin` are those that were measured. Deterministic.
     """
-    names = [name for name in SPREADS if begin.world > 1 or not name.startswith("up_")]
+    links = ("up_rate", "up_latency_s", "achieved.all_to_all_up")
+    names = [name for name in SPREADS if begin.world > 1 or name not in links]
     spreads = np.array([SPREADS[name] for name in names])
     predictions = {name: _predicted(name, begin.world) for name in taken}
 
@@ -86,7 +89,11 @@ def _errors(prediction: Prediction, stages: Mapping[str, float]) -> Floats:
 
 
 def _moved(begin: Topology, names: list[str], moved: Floats) -> Topology:
-    numbers = {name: float(np.exp(by)) for name, by in zip(names, moved, strict=True)}
-    hbm = min(1.0, begin.achieved.hbm * numbers.pop("achieved.hbm"))
-    own = {name: getattr(begin, name) * by for name, by in numbers.items()}
-    return replace(begin, **own, achieved=replace(begin.achieved, hbm=hbm))
+    by = {name: float(np.exp(value)) for name, value in zip(names, moved, strict=True)}
+    shares = {
+        name: min(1.0, share * by[f"achieved.{name}"])
+        for name, share in vars(begin.achieved).items()
+        if f"achieved.{name}" in by
+    }
+    own = {name: getattr(begin, name) * factor for name, factor in by.items() if not name.startswith("achieved.")}
+    return replace(begin, **own, achieved=replace(begin.achieved, **shares))

@@ -127,14 +127,15 @@ def dense_cost(recipe: Recipe, topology: Topology, style: Style, workload: Workl
 
     bottom = len(recipe.model.bottom) if recipe.dense else 0
     seconds = [layer_s(inputs, outputs) for inputs, outputs, _ in layers]
-    together = sum(seconds)
+    numbers = local_batch * (sum(dims) + (recipe.model.bottom[-1] if bottom else 0))
+    together, mixed = sum(seconds), numbers * topology.number_s * byte_s * topology.hbm_rate
     if isinstance(recipe.model, Dlrm) and recipe.model.interaction == "dot":
         vectors, width = len(dims) + bool(recipe.dense), dims[0]
         # Vectors are put side by side (read, written), multiplied with each other (read twice).
         moved = DOT_PASSES * local_batch * vectors * width * FP32_BYTES
         together += 2.0 * local_batch * vectors**2 * width * flops_s + moved * byte_s
+        mixed += local_batch * vectors**2 * topology.product_s
     parameters = num_parameters(recipe)
-    mixed = local_batch * (sum(dims) + (recipe.model.bottom[-1] if bottom else 0)) * topology.number_s
     return DenseCost(
         together + mixed,
         sum(seconds[:bottom]),

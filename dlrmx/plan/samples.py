@@ -72,10 +72,13 @@ SAMPLES: dict[str, Sample] = {
     "bags": Sample(4, 1_000_000, 32, 40, "table_wise", 2_048, (32, 16), (32, 1), "cat"),
     "mixed": Sample(26, 1_000_000, 32, 1, "table_wise", 2_048, (128, 32), (256, 128, 1), "dot"),
     "mixed-large": Sample(20, 400_000, 64, 1, "table_wise", 8_192, (32, 64), (64, 1), "dot"),
+    "wide-large": Sample(5, 300_000, 160, 3, "table_wise", 8_192, (32, 32), (64, 1), "cat"),
     "slices": Sample(4, 100_000, 192, 2, "column_wise", 8_192, (32, 192), (32, 1), "dot"),
     "scattered": Sample(20, 2_000_000, 16, 1, "row_wise", 16_384, (32, 16), (32, 1), "cat"),
     "scattered-bags": Sample(6, 300_000, 64, 10, "row_wise", 2_048, (32, 64), (32, 1), "dot"),
+    "scattered-large": Sample(10, 1_000_000, 40, 1, "row_wise", 16_384, (32, 40), (32, 1), "dot"),
     "copied": Sample(10, 60_000, 48, 1, "data_parallel", 8_192, (32, 48), (32, 1), "dot"),
+    "copied-large": Sample(16, 60_000, 24, 1, "data_parallel", 16_384, (32, 24), (32, 1), "dot"),
     "copied-bags": Sample(4, 10_000, 64, 5, "data_parallel", 4_096, (32, 16), (64, 1), "cat"),
     "layers": Sample(4, 20_000, 16, 1, "table_wise", 2_048, (256, 64, 16), (768, 512, 256, 1), "cat"),
 }

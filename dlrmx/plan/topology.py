@@ -75,6 +75,7 @@ class Topology:
     update_s: float = 0.0  # to sort one id and find its row again
     vector_s: float = 0.0  # to put one vector of a bag where it belongs, and its gradient
     number_s: float = 0.0  # of each number that interacts, in the forward pass; four times that in the backward pass
+    product_s: float = 0.0  # of each dot product of two vectors, likewise
     parameter_s: float = 0.0  # to update one parameter of the dense part
     cache_bytes: float = 0.0  # of a step's vectors the caches hold so much
 
@@ -163,8 +164,9 @@ _CPU = Topology(
     update_s=40e-9,
     vector_s=50e-9,
     number_s=1e-9,
+    product_s=2e-9,
     parameter_s=3e-9,
-    cache_bytes=2e6,
+    cache_bytes=8e6,
     achieved=Achieved(
         matrix=1.0,
         hbm=1.0,
@@ -234,6 +236,7 @@ def _units(per_node: int) -> dict[str, tuple[str, float]]:
         "update_ns": ("update_s", 1e-9),
         "vector_ns": ("vector_s", 1e-9),
         "number_ns": ("number_s", 1e-9),
+        "product_ns": ("product_s", 1e-9),
         "parameter_ns": ("parameter_s", 1e-9),
         "cache_mb": ("cache_bytes", 1e6),
     }

@@ -81,6 +81,7 @@ class Node(Settings):
     update_ns: float | None = _number("time to sort one id and find its row again, beside bytes, in nanoseconds")
     vector_ns: float | None = _number("time to put one vector and its gradient in place, beside bytes, in nanoseconds")
     number_ns: float | None = _number("time of one number that interacts, forward (backward: 4 times), in nanoseconds")
+    product_ns: float | None = _number("time of one dot product of two vectors, likewise, in nanoseconds")
     cache_mb: float | None = _number("caches that hold vectors of a step, in MB (10**6 bytes)")
     parameter_ns: float | None = _number("time to update one parameter of the dense part, in nanoseconds")
     achieved: Achieved | None = setting("shares of these rates that are reached", None, resume="free")

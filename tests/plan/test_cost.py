@@ -3,10 +3,12 @@
 import pytest
 
 from dlrmx.plan.cost import predict
+from dlrmx.plan.memory import HEAP_TIMES, num_parameters
 from dlrmx.plan.pieces import NEO
 from dlrmx.plan.shards import Plan, Strip, TablePlan
 from plan_recipes import plan_recipe, processors
 
+HEAP = HEAP_TIMES["cpu"]
 MIXED = Plan(
     3,
     {
@@ -32,15 +34,15 @@ def test_weights_and_state_of_each_rank_are_exact() -> None:
 
 
 def test_buffers_are_those_of_the_busiest_moment() -> None:
-    """A one-hot table of 8 columns on one rank of two, 6 bags. Its rank: sums, message, message without flags, sorted,
-    and each id seven times. Each owner of 3 bags: the message sent, what the model took and its gradient, and twice an
-    id, a length and a number. A processor's heap holds 1.75 of it."""
+    """A one-hot table of 8 columns on one rank of two, 6 bags. Its rank: sums, message, and each id seven times. Each
+    owner of 3 bags: the message sent, what the model took and its gradient, and twice an id, a length and a number. A
+    processor's heap grows to more than is in use."""
     plan = Plan(2, {"a": TablePlan(10, 8, "fp32", "table_wise", strips=(Strip(0, 10, 0, 8, 0, 1),))}, ranks_per_node=2)
     recipe = plan_recipe({"a": {"rows": 10, "dim": 8}}, batch=6)
     holder, other = (rank.exchange_bytes for rank in predict(plan, recipe, processors(2, 1 << 30)).memory)
     vector, owner = 8 * 4, 3 * (3 * 8 * 4 + 2 * (4 + 4 + 8))
-    assert holder - other == pytest.approx(1.75 * 6 * (4 * vector + 7 * 4), abs=2)
-    assert other == pytest.approx(1.75 * owner, abs=2)
+    assert holder - other == pytest.approx(HEAP * 6 * (2 * vector + 7 * 4), abs=2)
+    assert other == pytest.approx(HEAP * owner, abs=2)
 
 
 def test_only_touched_bags_travel() -> None:
@@ -103,3 +105,41 @@ def test_the_papers_exchange_sends_every_bag_from_every_rank() -> None:
     assert sent["up", "vectors"] == pytest.approx(3 * 9 * 16 * 2 * 2 / 3)
     assert found.exposed.ids == 0
     assert found.step_s < sum(vars(found.slowest).values())
+
+
+def test_thresholds_let_a_part_travel_with_its_places() -> None:
+    """Of 95% not sent: 5% of the numbers in fp32 and a byte each. Dense sums: three ranks' entries at most."""
+    thresholds = {"forward": {"sparsity": 0.95}, "backward": {"sparsity": 0.95}, "dense": {"sparsity": 0.95}}
+    exchange = type(RECIPE.exchange).model_validate({"threshold": thresholds})
+    ranks, part = processors(3, 1 << 30), RECIPE.model_copy(update={"exchange": exchange})
+    whole, less = predict(MIXED, RECIPE, ranks), predict(MIXED, part, ranks)
+    all_sent, sent = ({(one.link, one.cargo): one.num_bytes for one in found.traffic} for found in (whole, less))
+    assert sent["up", "vectors"] == pytest.approx(all_sent["up", "vectors"] * (0.05 * 4 + 0.05) / 4)
+    assert sent["up", "gradients"] == pytest.approx(all_sent["up", "gradients"] * (0.05 * 4 + 0.05) / 4)
+    copied = 4 * 7 * 16  # the gradient of a replica goes whole
+    dense = all_sent["up", "all_reduce"] - 2 * 2 / 3 * 3 * copied
+    answered = (0.05 * 5 + 0.15 * 4 + 0.125) / 2 / 4
+    assert sent["up", "all_reduce"] == pytest.approx(2 * 2 / 3 * 3 * copied + dense * answered, rel=1e-3)
+
+
+def test_thresholds_and_narrow_formats_take_memory_of_their_own() -> None:
+    """Of a number: sums and a message in fp32; in fp16 the message is half, and what it becomes is beside it. Where a
+    threshold is found, five int64 and a copy; dense: what is held back, and five int64 of each parameter."""
+    plan = Plan(2, {"a": TablePlan(10, 8, "fp32", "table_wise", strips=(Strip(0, 10, 0, 8, 0, 1),))}, ranks_per_node=2)
+    recipe = plan_recipe({"a": {"rows": 10, "dim": 8}}, batch=6)
+
+    def memory(**exchange: object) -> tuple[int, int, int]:
+        asked = recipe.model_copy(update={"exchange": type(recipe.exchange).model_validate(exchange)})
+        holder, other = predict(plan, asked, processors(2, 1 << 30)).memory
+        return holder.exchange_bytes - other.exchange_bytes, other.exchange_bytes, other.dense_bytes
+
+    held, owned, dense = memory()
+    numbers, parameters = 6 * 8, num_parameters(recipe)
+    narrow, narrow_owned, _ = memory(backward="fp16")
+    assert narrow - held == pytest.approx(HEAP * numbers * (4 + 2 + 4 - 8), abs=2)
+    assert narrow_owned - owned == pytest.approx(HEAP * numbers / 2 * (2 - 4), abs=2)
+    found, _, _ = memory(threshold={"forward": {"sparsity": 0.9}})
+    assert found - held == pytest.approx(HEAP * numbers * (4 + 44 - 8), abs=2)
+    _, found_owned, _ = memory(threshold={"backward": {"sparsity": 0.9}})
+    assert found_owned - owned == pytest.approx(HEAP * numbers / 2 * (4 + 1 + 44 - 4), abs=2)
+    assert memory(threshold={"dense": {"sparsity": 0.9}})[2] - dense == parameters * 4 * 11

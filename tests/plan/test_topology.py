@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dlrmx.plan.topology import GB, KINDS, topology_of
+from dlrmx.plan.topology import GB, KINDS, counted_on, topology_of
 from dlrmx.recipe import clusters
 from dlrmx.recipe.clusters import host_memory_bytes
 from dlrmx.recipe.node import NEEDED
@@ -93,3 +93,10 @@ def test_this_machines_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mod
     assert (topology.world, topology.device) == (2, device)
     machine = host_memory_bytes(read_profile({})) // 2
     assert (topology.hbm_bytes, topology.ddr_bytes) == ((141 * GB, machine) if device == "cuda" else (machine, 0))
+
+
+def test_what_is_counted_on_is_said_in_the_units_of_a_profile() -> None:
+    numbers = counted_on(profile(kind="zionex", out_gb_s=20.0))
+    assert (numbers["hbm_gb"], numbers["ddr_gb"], numbers["out_gb_s"]) == (40, 1500, 20)
+    assert numbers["up_us"] == pytest.approx(20)
+    assert numbers["achieved.hbm"] == 0.84
