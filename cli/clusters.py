@@ -55,12 +55,12 @@ def measure_cluster(
     from dlrmx.recipe.tree import leaves
 
     profile = find_profile(name)
-    say(f"measuring with {workers_per_node(profile)} workers: half a minute; other work on the machine spoils it")
+    say(f"measuring with {workers_per_node(profile)} workers: about a minute; other work on the machine spoils it")
     measured = measure(profile)
     node, path = measured_node(measured, node_of(profile)), profile_path(name)
     write_node(node, path, f"measured {time.strftime('%Y-%m-%d')} with {measured.world} workers")
     if json:
-        print_json(file=str(path), node=node.model_dump(exclude_none=True), lines=measured.lines_json())
+        print_json(file=str(path), node=node.model_dump(exclude_none=True), **measured.found_json())
     else:
         found = {key: str(value) for key, value in leaves(node, "node") if value is not None}
         print_result(f"{pairs(found)}\nwritten to {path}")
