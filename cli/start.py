@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlrmx.errors import InputError, Problem
+from dlrmx.errors import InputError, Problem, UnknownRun
 
 from .live import View, open_view
 from .output import say
@@ -40,7 +40,12 @@ def _with_weights(loaded: "Loaded") -> "Loaded":
         return loaded
     from .checkpoints import find_good_checkpoint
 
-    path = find_good_checkpoint(train.init_from).absolute()
+    try:
+        path = find_good_checkpoint(train.init_from).absolute()
+    except UnknownRun as error:
+        what = f'"{train.init_from}" is no run and no checkpoint that is known here'
+        problem = Problem(what, key="train.init_from", hint=error.hint)
+        raise loaded.located(InputError([problem])) from None
     found = train.model_copy(update={"init_from": str(path)})
     return replace(loaded, recipe=loaded.recipe.model_copy(update={"train": found}))
 

@@ -176,6 +176,8 @@ class TabularSource:
             bad = found.bad[values.codes]
             texts = values.texts.take(pa.array(values.codes))
             what = f"is no id of table {layout.table} of {table.rows} rows"
+            if self._recipe.features[layout.name].ids == "identity":
+                what += f": they are 0 to {table.rows - 2}, as one row is for missing values"
             where = Column(column, texts, chunk.place, chunk.faults, values.rows)
             where.flag(
                 bad, lambda position: f"{texts[position].as_py()!r} {what}", f"See tables.{layout.table}.bad_ids."

@@ -91,6 +91,13 @@ def test_a_name_that_no_run_can_have_is_refused_before_data_are_prepared(
     assert [path.name for path in Path("runs").iterdir()] == ["taken"]
 
 
+def test_weights_of_no_run_are_told_with_the_recipes_line_and_key(dlrmx: Dlrmx, recipe_file: Path) -> None:
+    recipe_file.write_text(recipe_file.read_text().replace("train: {", "train: {init_from: gone, "))
+    done = dlrmx("train", recipe_file)
+    assert done.exit_code == 2
+    assert f'{recipe_file}:12: train.init_from: "gone" is no run and no checkpoint' in done.stderr
+
+
 def test_a_python_that_cannot_train_says_so_before_it_prepares(
     dlrmx: Dlrmx, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
