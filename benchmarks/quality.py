@@ -28,6 +28,7 @@ from dlrmx.data.prepare import prepare
 from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
 from dlrmx.parallel.exchange import Exchange
+from dlrmx.parallel.sparse_hop import Masks, PendingSparseVectors, Sums
 from dlrmx.parallel.sparse_sum import FEWEST, SparseSum
 from dlrmx.parallel.sparse_vectors import SparseWay
 from dlrmx.parallel.wire import Kind, Link, Wire
@@ -90,7 +91,8 @@ class Case:
 
 
 @contextmanager
-def _replaced(*what: tuple[type, str, Callable[..., Any]]) -> Iterator[None]:
+def replaced(*what: tuple[type, str, Callable[..., Any]]) -> Iterator[None]:
+    """(class, method, function): the function stands for the method."""
     with ExitStack() as stack:
         for owner, name, function in what:
             stack.enter_context(patch.object(owner, name, function))
@@ -134,10 +136,21 @@ def mean_features(self: Embeddings, *boundary: Any) -> list[torch.Tensor]:
     return [vectors.mean(0).expand_as(vectors) for vectors in _features(self, *boundary)]
 
 
+_wait = PendingSparseVectors.wait
+
+
+def unmasked_wait(self: PendingSparseVectors) -> Sums:
+    """Gradients of all entries may travel, also of those that were not sent forward."""
+    sums = _wait(self)
+    assert sums.masks is not None
+    return Sums(sums.leaves, Masks(torch.ones_like(sums.masks.sent), torch.ones_like(sums.masks.came)))
+
+
 METHODS: dict[str, tuple[tuple[type, str, Callable[..., Any]], ...]] = {
     "thresholds": (),
     "random-k": ((SparseSum, "keep", random_dense), (SparseWay, "keep", random_vectors)),
     "forgetful": ((SparseSum, "sum", forgetful_sum),),
+    "unmasked": ((PendingSparseVectors, "wait", unmasked_wait),),
     "frozen": ((DensePart, "step", frozen_step),),
     "dropped": ((Exchange, "update", dropped_update),),
     "mean": ((Embeddings, "features", mean_features),),
@@ -173,7 +186,7 @@ def train(wire: CountingWire, case: Case, data: Path, root: Path) -> dict[str, A
     session = Session(Task(run, run.attempt(1), recipe, plan, data, None, None), parts, Clock())
     wire.take_traffic()
     wire.sent.clear()
-    with _replaced(*METHODS[case.method]):
+    with replaced(*METHODS[case.method]):
         work(session)
         bytes_sent = _by_kind(wire)
         found = {
@@ -228,11 +241,18 @@ def cases(task: str, seed: int) -> list[Case]:
 
     def case(method: str = "thresholds", places: str = "", sparsity: float = 0.0, **more: Any) -> Case:
         thresholds = dict.fromkeys(PLACES.get(places, ()), sparsity)
-        return Case(task, seed, method, **{"every": every, **thresholds, **more})
+        return Case(task, seed, method, **{"every": every if thresholds else 1, **thresholds, **more})
 
-    found = [case(), case("frozen"), case("dropped"), case("mean"), case(values="fp16")]
-    found += [case(places=place, sparsity=sparsity) for place in PLACES for sparsity in (*SPARSITIES, 0.0)]
+    found = [case()]
+    found += [case(places=place, sparsity=sparsity) for place in PLACES for sparsity in SPARSITIES]
+    found += [case("frozen"), case("dropped"), case("mean"), case(values="fp16"), case(values="int8")]
+    # What sends a hundredth of the dense gradients' bytes, and a twentieth of the others'.
+    found += [case(places="dense", sparsity=0.998, every=200, values="fp16")]
+    found += [case(places="forward", sparsity=0.925, values="fp16")]
+    found += [case("unmasked", place, sparsity) for place in ("forward", "both") for sparsity in SPARSITIES]
     found += [case(places=place, sparsity=sparsity, every=1) for place in PLACES for sparsity in SPARSITIES]
+    found += [case(places=place, sparsity=0.0) for place in PLACES]
+    found += [case(places="dense", sparsity=0.99, every=steps) for steps in (10, 1000)]
     found += [case("forgetful", "dense", sparsity) for sparsity in SPARSITIES]
     found += [case("random-k", place, sparsity) for place in PLACES for sparsity in SPARSITIES]
     return found
