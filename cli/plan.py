@@ -86,6 +86,7 @@ def with_prediction(made: "Plan", loaded: "Loaded", facts: "Manifest | None") ->
         int(topology.hbm_bytes * (1 - reserve)),
         reserve,
         _epoch_rows(loaded, facts),
+        loaded.recipe.exchange.chunks > 1 or loaded.recipe.exchange.messages > 1,
     )
 
 

@@ -7,7 +7,7 @@ from dlrmx.errors import InputError
 from dlrmx.units import format_count, format_duration, format_short
 
 from .output import print_json, print_result, say, table
-from .plan_text import SHORT_STEP_S, UNCOUNTED, WIDTH, Planned, hours_per_epoch
+from .plan_text import UNCOUNTED, WIDTH, Planned, hours_per_epoch
 
 if TYPE_CHECKING:
     from dlrmx.recipe.load import Loaded
@@ -21,7 +21,7 @@ def show(sizes: "list[Loaded]", *, json: bool) -> None:
 
     from .plan import predicted
 
-    rows = []
+    rows, short = [], False
     for done, loaded in enumerate(sizes):
         say(f"plan {done + 1} of {len(sizes)}: nodes {loaded.profile.nodes:,}")
         outcome: Outcome
@@ -29,12 +29,14 @@ def show(sizes: "list[Loaded]", *, json: bool) -> None:
             outcome = predicted(loaded)
         except InputError as error:
             outcome = error
+        short = short or isinstance(outcome, Planned) and outcome.short
         rows.append(_row(loaded.profile.nodes, world_size(loaded.profile), outcome))
     _add_efficiency(rows)
     if json:
         print_json(batch=sizes[0].recipe.train.batch, sizes=rows)
     else:
-        print_result("\n\n".join(filter(None, [_table(rows), _out(rows), _about(sizes[0].recipe.train.batch, rows)])))
+        about = _about(sizes[0].recipe.train.batch, short=short)
+        print_result("\n\n".join(filter(None, [_table(rows), _out(rows), about])))
 
 
 def _row(nodes: int, ranks: int, outcome: Outcome) -> dict[str, Any]:
@@ -101,8 +103,8 @@ def _wrapped(opening: str, text: str) -> list[str]:
     return wrap(text, WIDTH, initial_indent=opening, subsequent_indent=" " * (len(opening) - len(opening.lstrip()) + 4))
 
 
-def _about(batch: int, rows: list[dict[str, Any]]) -> str:
+def _about(batch: int, *, short: bool) -> str:
     about = f"The global batch is {batch:,} at each size;\nefficiency is per rank, beside the first size that fits."
-    if any(row["step_s"] < SHORT_STEP_S for row in rows if row["fits"]):
+    if short:
         about += f"\nThe shortest steps take longer: {UNCOUNTED}."
     return about

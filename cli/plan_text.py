@@ -22,7 +22,7 @@ MOST_OFFSETS = 4
 TOP = 5
 BAR = 16
 WIDTH = 80
-# Of a step shorter than this, what no prediction counts (docs/planner.md) is a large part: Python takes milliseconds.
+# A GPU's host works ahead of it, but not of steps shorter than this: starting their operations takes milliseconds.
 SHORT_STEP_S = 0.01
 UNCOUNTED = "Python's time between operations is not counted"
 BY_NODE = "by node"
@@ -49,6 +49,12 @@ class Planned:
     usable_bytes: int
     reserve: float
     epoch_rows: int | None
+    chunked: bool  # the exchange goes in chunks or pieces, which no prediction counts
+
+    @property
+    def short(self) -> bool:
+        """Whether Python's time, which only a processor's constants have, would be much of the step."""
+        return self.topology.step_s == 0 and self.prediction.step_s < SHORT_STEP_S
 
     @property
     def fullest(self) -> int:
@@ -59,7 +65,7 @@ class Planned:
 
 def plan_text(planned: Planned) -> str:
     """Everything, the verdict first."""
-    parts = [_verdict(planned), _ranks(planned), _tables(planned), _step(planned.prediction), _traffic(planned)]
+    parts = [_verdict(planned), _ranks(planned), _tables(planned), _step(planned), _traffic(planned)]
     return "\n\n".join([*parts, _costliest(planned), *planned.plan.notes])
 
 
@@ -252,8 +258,9 @@ def _some(offsets: Sequence[int]) -> str:
 # ------------------------------------------------------------------------------------------ the step
 
 
-def _step(prediction: "Prediction") -> str:
-    """Each stage on the slowest rank, and how much of it no other stage hides."""
+def _step(planned: Planned) -> str:
+    """Each stage on the slowest rank, and how much of it no other stage hides; what the prediction does not cover."""
+    prediction = planned.prediction
     exposed = prediction.exposed
     longest = max(getattr(exposed, field.name) for field in fields(exposed))
     rows = [
@@ -266,8 +273,10 @@ def _step(prediction: "Prediction") -> str:
         for field in fields(exposed)
     ]
     rows.append(["step", "", format_short(prediction.step_s), ""])
-    text = table(["stage", "slowest rank", "adds", ""], rows, right=["slowest rank", "adds"])
-    return f"{text}\nso short a step takes longer: {UNCOUNTED}" if prediction.step_s < SHORT_STEP_S else text
+    lines = [table(["stage", "slowest rank", "adds", ""], rows, right=["slowest rank", "adds"])]
+    lines += [f"so short a step takes longer: {UNCOUNTED}"] if planned.short else []
+    lines += ["exchange.chunks and exchange.messages change this; they are not counted"] if planned.chunked else []
+    return "\n".join(lines)
 
 
 def _traffic(planned: Planned) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dlrmx.units import format_bytes, format_count, format_metric, format_short
 
 from .output import screen_width, table
-from .plan_text import SHORT_STEP_S, UNCOUNTED, WIDTH
+from .plan_text import WIDTH
 
 if TYPE_CHECKING:
     from dlrmx.runs.costs import Costs
@@ -81,11 +81,10 @@ def cost_table(rows: list[dict[str, Any]]) -> str:
 
 
 def cost_notes(costs: Mapping[str, Any]) -> list[str]:
-    """What came out otherwise than predicted, by a factor of `FAR` or more, and why where that is known."""
+    """What came out otherwise than predicted, by a factor of `FAR` or more."""
     notes = []
     if step := _far(costs["step_s"], costs["predicted_step_s"]):
-        why = f": {UNCOUNTED}" if step > 1 and costs["predicted_step_s"] < SHORT_STEP_S else ""
-        notes.append(f"a step took {step:.2f} times what was predicted{why}")
+        notes.append(f"a step took {step:.2f} times what was predicted")
     if memory := _far(costs["memory_bytes"], costs["predicted_memory_bytes"]):
         notes.append(f"memory is {memory:.2f} times what was predicted")
     return notes
