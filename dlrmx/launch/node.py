@@ -167,7 +167,9 @@ def _drive(node: Node) -> End:
         if not attempt.dir.is_dir():
             return End("failed", 1, f"{attempt.dir} was deleted while the run was live")
         append_event(attempt, "attempt_ended", outcome=end.state, step=last_step(attempt))
-        if end.state != "failed" or end.exit_code != 1 or attempt.stop_request.exists() or node.spec.evaluate:
+        # Asked to stop by its scheduler, but a node was gone before all had saved: that is the next start's to mend.
+        stops = attempt.stop_request.exists() and not (node.crew.lost and node.signals.by is not None)
+        if end.state != "failed" or end.exit_code != 1 or stops or node.spec.evaluate:
             return end
         outcomes.append(outcome_of(attempt))
         previous, reason = attempt, end.reason

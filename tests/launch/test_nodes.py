@@ -127,6 +127,19 @@ def test_a_lost_node_ends_the_attempt_and_the_next_start_goes_on(tmp_path: Path)
     assert job.events(2, "begin")[0]["step"] == state.checkpoint
 
 
+def test_a_node_that_is_taken_away_before_it_has_saved_is_no_failure(tmp_path: Path) -> None:
+    """Told to go, then killed, as a machine that is drained: with exit code 1 an Indexed Job would end as failed."""
+    job = make_nodes(tmp_path, {**LONG, "save_every": 10**6, "save_s": 3600})
+    with started(job, free_port()) as processes:
+        wait_for(lambda: job.events(1, "begin"))
+        processes[1].send_signal(signal.SIGTERM)
+        wait_for(lambda: job.events(1, "saving"))
+        processes[1].kill()
+        assert processes[0].wait(PATIENCE_S) == 75, "start it again"
+    assert run_state(job.run).state == "created"
+    assert job.events(1, "failed")[0]["cause"] == "lost"
+
+
 def test_a_node_that_is_lost_again_and_again_ends_the_run(tmp_path: Path) -> None:
     job = make_nodes(tmp_path, {**LONG, "save_every": 10**6}, "retry.attempts_without_progress=2")
     ends = []
