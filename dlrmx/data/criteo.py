@@ -1,7 +1,10 @@
 """Data in Criteo's layout: from files to rows, with the columns label, I1 to I13 and C1 to C26."""
 
+import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +26,13 @@ from dlrmx.data.splits import assign, by_place
 from dlrmx.data.vocabulary import OVERFLOW, missing_id, vocabulary_tables
 from dlrmx.data.writer import Losses, Part
 from dlrmx.errors import InputError
-from dlrmx.recipe.schema import Criteo, Recipe
+from dlrmx.recipe.schema import Criteo, Feature, Recipe
 
 # A plain file is cut into pieces of so many bytes or more, at most 64: each core has work, a kill costs little.
 PIECE_BYTES = 64 << 20
 MOST_PIECES = 64
+# So many vocabularies are made at once; one of a million values takes 200 MB meanwhile.
+MOST_JOINED = 4
 
 Bools = NDArray[np.bool_]
 
@@ -92,6 +97,8 @@ class CriteoSource:
             self.policy = "zero"
         self._vocabularies = vocabulary_tables(recipe)
         self.counted = bool(self._vocabularies)
+        # Shared with those of `anew`: what is looked up in one piece serves the next.
+        self._known: dict[str, KeyLookup] = {}
 
     def pieces(self) -> list[Piece]:
         found = []
@@ -144,7 +151,7 @@ class CriteoSource:
         return Part(columns, splits) if len(kept) == len(labels) else Part(columns.take(kept), splits[kept])
 
     def _labels(self, chunk: _Chunk) -> NDArray[np.float32]:
-        values = numbers(chunk.lines, np.array([0])).values[:, 0]
+        values = numbers(chunk.lines, np.array([0])).values[0]
         bad = (values != 0) & (values != 1)
         if self._scored:
             bad &= chunk.lines.starts[:, 0] != chunk.lines.ends[:, 0]
@@ -159,10 +166,10 @@ class CriteoSource:
 
     def _dense(self, chunk: _Chunk) -> NDArray[np.float32]:
         found = numbers(chunk.lines, self._dense_fields)
-        dense = np.zeros(found.values.shape, dtype=np.float32)
+        dense = np.zeros(found.values.shape[::-1], dtype=np.float32)
         for place, (field, settings) in enumerate(zip(self._dense_fields, self._recipe.dense.values(), strict=True)):
-            chunk.flag(found.bad[:, place], field, chunk.shown(int(field), " is no finite number"))
-            values, beyond = transformed(found.values[:, place], settings)
+            chunk.flag(found.bad[place], field, chunk.shown(int(field), " is no finite number"))
+            values, beyond = transformed(found.values[place], settings)
             chunk.flag(beyond, field, chunk.shown(int(field), BEYOND), "transform: log1p?")
             dense[:, place] = np.where(beyond, settings.missing, values)
         return dense
@@ -173,18 +180,18 @@ class CriteoSource:
             return by_place(chunk.piece.cuts, chunk.first, rows)
         if split.on is None:
             return assign(np.arange(chunk.first, chunk.first + rows, dtype=np.uint64), split)
-        return assign(hash_keys(hex_keys(chunk.lines, np.array([NAMES.index(split.on)])).values[:, 0]), split)
+        return assign(hash_keys(hex_keys(chunk.lines, np.array([NAMES.index(split.on)])).values[0]), split)
 
     def _ids(self, chunk: _Chunk, lookups: dict[str, KeyLookup]) -> dict[str, _Ids]:
         found = {}
         keys = hex_keys(chunk.lines, self._fields)
         for place, layout in enumerate(self.layout.features):
             field, table = int(self._fields[place]), self._recipe.tables[layout.table]
-            values, wrong = np.ascontiguousarray(keys.values[:, place]), keys.bad[:, place]
+            values, wrong = keys.values[place], keys.bad[place]
             if wrong.any() and table.bad_ids == "hash":
                 values[wrong] = [_hash(chunk.lines.text(int(row), field)) for row in np.flatnonzero(wrong)]
             looked_up = lookups[layout.table].ids(values)
-            absent, bad = keys.empty[:, place], (looked_up.bad & ~keys.empty[:, place]) | wrong
+            absent, bad = keys.empty[place], (looked_up.bad & ~keys.empty[place]) | wrong
             if table.bad_ids == "fail" and bad.any():
                 what = f" is no id of table {layout.table}: hexadecimal, of {table.rows} rows"
                 hint = f"See tables.{layout.table}.bad_ids."
@@ -207,19 +214,21 @@ class CriteoSource:
 
     def _lookups(self, folder: Path) -> dict[str, KeyLookup]:
         """For each table, how its features' keys become ids."""
-        lookups: dict[str, KeyLookup] = {}
         for feature in self._recipe.features.values():
-            settings = self._recipe.tables[feature.table]
-            if feature.table in self._vocabularies:
-                number = list(self._vocabularies).index(feature.table)
-                lookups.setdefault(feature.table, KeyVocabulary.load(folder / f"{number}.npy", settings.rows))
-            else:
-                lookups.setdefault(feature.table, PlainKeys(feature, settings))
+            if feature.table not in self._known:
+                self._known[feature.table] = self._lookup(folder, feature)
         if self._vocabularies:
             overflow = json.loads((folder / OVERFLOW).read_text())
             for name, feature in self._recipe.features.items():
                 self.losses[name].overflow = overflow.get(feature.table, 0)
-        return lookups
+        return self._known
+
+    def _lookup(self, folder: Path, feature: Feature) -> KeyLookup:
+        settings = self._recipe.tables[feature.table]
+        if feature.table not in self._vocabularies:
+            return PlainKeys(feature, settings)
+        number = list(self._vocabularies).index(feature.table)
+        return KeyVocabulary.load(folder / f"{number}.npy", settings.rows)
 
     def count(self, piece: Piece, before: Extent, folder: Path, told: Told) -> None:
         counters = {table: KeyCounter() for table in self._vocabularies}
@@ -227,21 +236,26 @@ class CriteoSource:
         fields = np.array([NAMES.index(feature.column) for feature in features])
         for chunk in self._chunks(piece, before):
             keys = hex_keys(chunk.lines, fields)
-            counts = (self._splits(chunk) == 0)[:, None] & ~keys.empty & ~keys.bad
+            counts = (self._splits(chunk) == 0) & ~keys.empty & ~keys.bad
             for place, feature in enumerate(features):
-                counters[feature.table].add(*np.unique(keys.values[counts[:, place], place], return_counts=True))
+                counters[feature.table].add(keys.values[place][counts[place]])
             told(len(chunk.lines.numbers))
         for number, counter in enumerate(counters.values()):
             counter.save(folder / f"{number}.npy")
 
     def join_counts(self, folders: list[Path], folder: Path) -> None:
-        overflow = {}
-        for number, (table, min_count) in enumerate(self._vocabularies.items()):
+        def join(number: int, table: str, min_count: int) -> int:
             counter = KeyCounter()
             for one in folders:
                 counter.load(one / f"{number}.npy")
-            keys, overflow[table] = counter.vocabulary(min_count, self._recipe.tables[table].rows)
+            keys, overflow = counter.vocabulary(min_count, self._recipe.tables[table].rows)
             KeyVocabulary.save(folder / f"{number}.npy", keys)
+            return overflow
+
+        # Threads, as sorting is all they do.
+        with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), MOST_JOINED)) as pool:
+            left_out = pool.map(join, itertools.count(), self._vocabularies, self._vocabularies.values())
+            overflow = dict(zip(self._vocabularies, left_out, strict=True))
         (folder / OVERFLOW).write_text(json.dumps(overflow))
 
 

@@ -17,8 +17,10 @@ from dlrmx.data.permute import permute_ids
 from dlrmx.data.vocabulary import COMPACT, RESERVED, UNSEEN, Found
 from dlrmx.recipe.schema import Feature, Table
 
-# A table of so many rows or fewer has its whole permutation looked up, once it saw as many ids: 16 MiB.
-IMAGE_ROWS = 2**22
+# A table of so many rows or fewer has its whole permutation looked up, once it saw as many ids: 8 MiB.
+IMAGE_ROWS = 2**21
+# So many keys of a table are sorted and counted at once.
+SORTED_KEYS = 2**18
 
 Int64s = NDArray[np.int64]
 
@@ -65,11 +67,23 @@ class PlainKeys:
 
 
 class KeyVocabulary:
-    """Ids by a vocabulary: its keys, ascending, and the plain id of each."""
+    """Ids by a vocabulary: its n keys, ascending, and the plain id of each.
+
+    The range of the keys is cut into about n equal buckets. A key is searched for within its own: of keys that are
+    spread evenly, as hashes are, that is one of a few, where a search among all would miss the cache at each step.
+    """
 
     def __init__(self, keys: UInt64s, ids: Int64s, rows: int) -> None:
-        self._sorted, self._ids = keys, ids
-        self._permute, self._rows = Permutation(rows), rows
+        self._sorted = keys
+        self._ids = permute_ids(np.minimum(np.append(ids, UNSEEN), rows - 1), rows)
+        if not len(keys):
+            return
+        self._lowest = keys[0]
+        span = int(keys[-1] - keys[0])
+        self._shift = np.uint64(max(span.bit_length() - len(keys).bit_length(), 0))
+        sizes = np.bincount(((keys - self._lowest) >> self._shift).astype(np.int64))
+        self._first = (np.cumsum(sizes) - sizes).astype(np.int32)
+        self._halves = [1 << step for step in reversed(range(int(sizes.max()).bit_length()))]
 
     @classmethod
     def load(cls, path: Path, rows: int) -> "KeyVocabulary":
@@ -84,33 +98,57 @@ class KeyVocabulary:
         np.save(path, np.stack([keys[order], (order + RESERVED).astype(np.uint64)]))
 
     def ids(self, keys: UInt64s) -> Found:
-        plain = np.full(len(keys), UNSEEN, dtype=np.int64)
+        places = np.full(len(keys), len(self._sorted))
         if len(self._sorted):
-            places = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
-            plain = np.where(self._sorted[places] == keys, self._ids[places], UNSEEN)
-        ids = self._permute(np.minimum(plain, self._rows - 1))
-        return Found(ids, plain == UNSEEN, np.zeros(len(keys), dtype=np.bool_))
+            found = self._search(keys)
+            places = np.where(self._sorted.take(found, mode="clip") == keys, found, places)
+        return Found(self._ids.take(places), places == len(self._sorted), np.zeros(len(keys), dtype=np.bool_))
+
+    def _search(self, keys: UInt64s) -> Int64s:
+        """How many keys of the vocabulary are smaller than each that is one of them; of any other, any number."""
+        buckets = np.minimum((keys - self._lowest) >> self._shift, np.uint64(len(self._first) - 1))
+        places: Int64s = self._first.take(buckets.view(np.int64)).astype(np.int64)
+        for half in self._halves:
+            smaller = self._sorted.take(places + (half - 1), mode="clip") < keys
+            places += smaller * half
+        return places
 
 
 class KeyCounter:
     """Counts keys, in memory proportional to the different ones."""
 
     def __init__(self) -> None:
+        self._uncounted: list[UInt64s] = []
         self._keys: list[UInt64s] = []
         self._counts: list[Int64s] = []
-        self._entries, self._limit = 0, COMPACT
+        self._waiting, self._entries, self._limit = 0, 0, COMPACT
 
-    def add(self, keys: UInt64s, counts: Int64s) -> None:
-        """Count each key so many times more."""
+    def add(self, keys: UInt64s) -> None:
+        """Count each key once more."""
+        self._uncounted.append(keys)
+        self._waiting += len(keys)
+        if self._waiting > SORTED_KEYS:
+            self._count()
+
+    def _count(self) -> None:
+        keys = np.concatenate([np.zeros(0, dtype=np.uint64), *self._uncounted])
+        self._uncounted, self._waiting = [], 0
+        # Sorting half as many bytes takes little more than half the time.
+        narrow = np.uint32 if keys.max(initial=0) < 2**32 else np.uint64
+        keys = np.sort(keys.astype(narrow))
+        firsts = np.flatnonzero(np.concatenate([np.ones(min(len(keys), 1), dtype=np.bool_), keys[1:] != keys[:-1]]))
+        self._add_counts(keys[firsts].astype(np.uint64), np.diff(firsts, append=len(keys)))
+
+    def _add_counts(self, keys: UInt64s, counts: Int64s) -> None:
         self._keys.append(keys)
         self._counts.append(counts)
         self._entries += len(keys)
         if self._entries > self._limit:
-            self.compact()
+            self._compact()
 
     def vocabulary(self, min_count: int, rows: int) -> tuple[UInt64s, int]:
         """The keys that a table of `rows` rows holds, in order; and how many more would be frequent enough."""
-        keys, counts = self.compact()
+        keys, counts = self._compact()
         frequent = counts >= min_count
         keys, counts = keys[frequent], counts[frequent]
         order = np.argsort(-counts, kind="stable")
@@ -119,16 +157,20 @@ class KeyCounter:
 
     def save(self, path: Path) -> None:
         """Write the counts down."""
-        keys, counts = self.compact()
+        keys, counts = self._compact()
         np.save(path, np.stack([keys, counts.astype(np.uint64)]))
 
     def load(self, path: Path) -> None:
         """Add counts that `save` wrote."""
         keys, counts = np.load(path)
-        self.add(keys, counts.astype(np.int64))
+        self._add_counts(keys, counts.astype(np.int64))
 
-    def compact(self) -> tuple[UInt64s, Int64s]:
+    def _compact(self) -> tuple[UInt64s, Int64s]:
         """The different keys so far, ascending, and their counts."""
+        if self._uncounted:
+            self._count()
+        if len(self._keys) == 1:
+            return self._keys[0], self._counts[0]
         keys = np.concatenate([np.zeros(0, dtype=np.uint64), *self._keys])
         counts = np.concatenate([np.zeros(0, dtype=np.int64), *self._counts])
         order = np.argsort(keys)
