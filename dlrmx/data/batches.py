@@ -3,7 +3,9 @@
 B rows, N dense columns, F1 one-hot features.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +45,22 @@ class Batch:
     labels: NDArray[np.float32]
     dense: NDArray[np.float32]
     bags: dict[str, Bags]
+
+    def divided(self, sizes: Sequence[int]) -> "Iterator[Batch]":
+        """Views of the first sizes[0] rows, the next sizes[1], ..."""
+        # One-hot features share their lengths.
+        lengths = {id(bags.lengths): bags.lengths for bags in self.bags.values()}
+        borders = np.append(0, np.cumsum(sizes))
+        places = {key: np.append(0, np.cumsum(one))[borders].tolist() for key, one in lengths.items()}
+        for number, (first, last) in enumerate(pairwise(borders.tolist())):
+            of_rows = {key: one[first:last] for key, one in lengths.items()}
+            bags = {}
+            for name, whole in self.bags.items():
+                key = id(whole.lengths)
+                begin, end = places[key][number], places[key][number + 1]
+                weights = None if whole.weights is None else whole.weights[begin:end]
+                bags[name] = Bags(whole.ids[begin:end], of_rows[key], weights)
+            yield Batch(self.labels[first:last], self.dense[first:last], bags)
 
 
 class Split:

@@ -15,6 +15,7 @@ with k = mix_key(key, w) + (round + 1) * 0x9E3779B97F4A7C15. A result that is no
 """
 
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +34,16 @@ Int64s = NDArray[np.int64]
 
 def shuffled_rows(num_rows: int, *, seed: int, epoch: int, start: int, stop: int) -> Int64s:
     """The rows at positions [start, stop) of an epoch over `num_rows` rows, 0 <= start <= stop <= num_rows."""
-    assert 0 <= start <= stop <= num_rows, f"positions {start} to {stop} of {num_rows}"
-    if start == stop:
+    return shuffled_at(np.arange(start, stop, dtype=np.int64), num_rows, seed=seed, epoch=epoch)
+
+
+def shuffled_at(positions: Int64s, num_rows: int, *, seed: int, epoch: int) -> Int64s:
+    """The rows at ascending positions of an epoch over `num_rows` rows, each in [0, num_rows)."""
+    if len(positions) == 0:
         return np.zeros(0, dtype=np.int64)
-    return _epoch(num_rows, seed, epoch).rows(start, stop)
+    first, last = positions[0], positions[-1]
+    assert first >= 0 and last < num_rows, f"positions {first} to {last} of {num_rows}"
+    return _epoch(num_rows, seed, epoch).rows(positions)
 
 
 @lru_cache(maxsize=4)
@@ -61,14 +68,14 @@ class _Epoch:
         self._begins = np.concatenate([[0], np.cumsum((len(strata) - 1) * BLOCK + rows_of_last)])
         self._window = lru_cache(maxsize=2)(self._make_window)  # two, where a batch lies over a border
 
-    def rows(self, start: int, stop: int) -> Int64s:
-        """The rows at positions [start, stop), of which there is one at least."""
-        window, parts = int(np.searchsorted(self._begins, start, side="right")) - 1, []
-        while start < stop:
-            begin, end = int(self._begins[window]), int(self._begins[window + 1])
-            until = min(stop, end)
-            parts.append(self._window(window).rows(start - begin, until - begin))
-            start, window = until, window + 1
+    def rows(self, positions: Int64s) -> Int64s:
+        """The rows at ascending positions, of which there is one at least."""
+        first, last = (int(number) - 1 for number in np.searchsorted(self._begins, positions[[0, -1]], side="right"))
+        cuts = [0, *np.searchsorted(positions, self._begins[first + 1 : last + 1]).tolist(), len(positions)]
+        parts = [
+            self._window(first + number).rows(positions[begin:end] - self._begins[first + number])
+            for number, (begin, end) in enumerate(pairwise(cuts))
+        ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _make_window(self, window: int) -> "_Window":
@@ -93,9 +100,9 @@ class _Window:
         ]
         self._first_rows = blocks * BLOCK
 
-    def rows(self, start: int, stop: int) -> Int64s:
-        """The rows at the window's offsets [start, stop)."""
-        places = self._permuted(np.arange(start, stop, dtype=np.int64))
+    def rows(self, offsets: Int64s) -> Int64s:
+        """The rows at these places in the window."""
+        places = self._permuted(offsets)
         outside = np.flatnonzero(places >= self._size)
         while len(outside):
             places[outside] = self._permuted(places[outside])

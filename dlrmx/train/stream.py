@@ -6,15 +6,20 @@ order's seed, whatever the number of ranks.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 
+import numpy as np
 import torch
 
 from dlrmx.data.batches import Batch, Split
-from dlrmx.data.order import shuffled_rows
+from dlrmx.data.order import shuffled_at
 from dlrmx.errors import InputError
 from dlrmx.plan.shards import cut
 from dlrmx.recipe.schema import Epochs, Recipe
 from dlrmx.train.step import Slice
+
+# Shuffled batches are gathered so many rows at a time: in small ones a fifth of the time is for the calls.
+TOGETHER_ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,16 @@ class Position:
     step: int = 0
     epoch: int = 0
     row: int = 0
+
+
+@dataclass(frozen=True)
+class _Dealt:
+    """This rank's positions [first, last) in the order of an epoch, of a global batch of `size` rows."""
+
+    epoch: int
+    first: int
+    last: int
+    size: int
 
 
 class Stream:
@@ -44,23 +59,41 @@ class Stream:
 
     def slice_at(self, position: Position) -> Slice:
         """This rank's rows of the global batch at `position`; an epoch's last batch may be smaller."""
-        size = min(self._batch, self.epoch_rows - position.row)
-        first, last = (position.row + cut(size, self._world, rank) for rank in (self._rank, self._rank + 1))
-        return Slice(
-            self._take(position.epoch, first, last), size, f"epoch {position.epoch}, rows {first:,} to {last:,}"
-        )
+        return next(self._read([position]))
 
     def slices(self, position: Position) -> Iterator[Slice]:
         """This rank's rows of all global batches from `position` to the end of training."""
+        together = max(TOGETHER_ROWS * self._world // self._batch, 1)
         while position.step < self.total_steps:
-            yield self.slice_at(position)
-            position = self.after(position)
+            positions: list[Position] = []
+            while position.step < self.total_steps and len(positions) < together:
+                positions.append(position)
+                position = self.after(position)
+            yield from self._read(positions)
 
-    def _take(self, epoch: int, first: int, last: int) -> Batch:
+    def _read(self, positions: list[Position]) -> Iterator[Slice]:
+        dealt = [self._dealt(position) for position in positions]
+        for one, batch in zip(dealt, self._batches(dealt), strict=True):
+            yield Slice(batch, one.size, f"epoch {one.epoch}, rows {one.first:,} to {one.last:,}")
+
+    def _dealt(self, position: Position) -> "_Dealt":
+        size = min(self._batch, self.epoch_rows - position.row)
+        first, last = (position.row + cut(size, self._world, rank) for rank in (self._rank, self._rank + 1))
+        return _Dealt(position.epoch, first, last, size)
+
+    def _batches(self, dealt: "list[_Dealt]") -> Iterator[Batch]:
         if self._data.order == "as_stored":
-            return self._split.between(first, last)
-        rows = shuffled_rows(self._split.rows, seed=self._seed, epoch=epoch, start=first, stop=last)
-        return self._split.take(rows)
+            return (self._split.between(one.first, one.last) for one in dealt)
+        rows = self._split.rows
+        shuffled = [
+            shuffled_at(
+                np.concatenate([np.arange(one.first, one.last) for one in some]), rows, seed=self._seed, epoch=epoch
+            )
+            for epoch, some in groupby(dealt, lambda one: one.epoch)
+        ]
+        if len(dealt) == 1:
+            return iter([self._split.take(shuffled[0])])
+        return self._split.take(np.concatenate(shuffled)).divided([one.last - one.first for one in dealt])
 
     def after(self, position: Position) -> Position:
         """The position after the batch at `position`."""

@@ -200,3 +200,29 @@ def test_neighbouring_rows_are_not_copied(folder: Path) -> None:
     for first, second in ((one.labels, other.labels), (one.dense, other.dense)):
         assert np.shares_memory(first[10:], second[:10])
     assert not np.shares_memory(split.take(np.arange(20)).labels, one.labels)
+
+
+@pytest.mark.parametrize("expand", [1, 3])
+def test_a_divided_batch_is_its_parts(expand: int, folder: Path, tmp_path: Path) -> None:
+    made = folder
+    if expand > 1:
+        (tmp_path / "a.csv").write_text("y,n\n" + "".join(f"{n % 2},{n}\n" for n in range(ROWS)))
+        features = {"first": {"column": "n", "expand": expand}, "last": {"column": "n", "table": "first"}}
+        made = prepare(tabular([tmp_path / "a.csv"], features, {"first": 5000}, dense={"n": {}}), tmp_path)
+    split = Split(made, "train")
+    rows = np.array([7, 3, 3, 100, 21, 0, 5])
+    cuts = [(0, 3), (3, 3), (3, 4), (4, 7)]
+    whole = split.take(rows)
+    parts = list(whole.divided([last - first for first, last in cuts]))
+    assert len(parts) == len(cuts)
+    for part, (first, last) in zip(parts, cuts, strict=True):
+        alone = split.take(rows[first:last])
+        assert np.array_equal(part.labels, alone.labels)
+        assert np.array_equal(part.dense, alone.dense)
+        assert list(part.bags) == list(alone.bags)
+        for name, bags in alone.bags.items():
+            assert all(
+                one is other is None or np.array_equal(one, other)
+                for one, other in zip(part.bags[name], bags, strict=True)
+            )
+        assert np.shares_memory(part.dense, whole.dense) or first == last
