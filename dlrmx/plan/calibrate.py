@@ -45,6 +45,7 @@ SPREADS = {
     "achieved.all_to_all_up": 1.0,
 }
 ERROR = 0.1  # of a prediction of a whole step, as taken here: relative
+DISTURBED = 2.0  # of such errors: from there on, something else ran on the machine, and a sample counts for less
 ROUNDS = 8
 NUDGE = 1e-3
 
@@ -68,7 +69,8 @@ def calibrated(begin: Topology, taken: Mapping[str, Mapping[str, float]]) -> Top
     for _ in range(ROUNDS):
         now = errors(moved)
         slopes = [(errors(moved + NUDGE * unit) - now) / NUDGE for unit in np.eye(len(names))]
-        step = np.linalg.lstsq(np.stack(slopes, axis=1), -now, rcond=None)[0]
+        weights = 1 / np.sqrt(1 + (now / DISTURBED) ** 2)
+        step = np.linalg.lstsq(np.stack(slopes, axis=1) * weights[:, None], -now * weights, rcond=None)[0]
         moved = moved + np.clip(step, -1, 1)
     return _moved(begin, names, moved)
 

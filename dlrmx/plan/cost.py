@@ -129,6 +129,7 @@ def dense_cost(recipe: Recipe, topology: Topology, style: Style, workload: Workl
     seconds = [layer_s(inputs, outputs) for inputs, outputs, _ in layers]
     numbers = local_batch * (sum(dims) + (recipe.model.bottom[-1] if bottom else 0))
     together, mixed = sum(seconds), numbers * topology.number_s * byte_s * topology.hbm_rate
+    mixed += local_batch * len(dims) * topology.vector_s / 4
     if isinstance(recipe.model, Dlrm) and recipe.model.interaction == "dot":
         vectors, width = len(dims) + bool(recipe.dense), dims[0]
         # Vectors are put side by side (read, written), multiplied with each other (read twice).

@@ -58,3 +58,9 @@ def test_questions_that_do_not_go_together(dlrmx: Dlrmx, recipe_file: Path, word
     done = dlrmx("plan", recipe_file, *words)
     assert done.exit_code == 2
     assert what in done.stderr
+
+
+def test_a_plan_that_takes_long_says_so(dlrmx: Dlrmx, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "takes longer" not in dlrmx("plan", recipe_file, *WORKERS).stderr
+    monkeypatch.setattr("dlrmx_cli.plan.MANY", 5)
+    assert "planning 2 tables on 3 ranks" in dlrmx("plan", recipe_file, *WORKERS).stderr
