@@ -14,6 +14,7 @@ import typer
 from dlrmx.errors import InputError
 
 JSON_VERSION = 1
+WIDTH = 80  # columns of what is laid out, as far as names and numbers allow
 GAP = 2  # columns between two of a table
 INDENT = 4  # of what does not fit into its line
 # What a terminal obeys, and what has it show another text than there is: controls (C0 but tabs and line ends, DEL, C1),

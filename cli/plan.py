@@ -11,7 +11,8 @@ from dlrmx.errors import InputError
 
 from . import options
 from .output import print_json, print_result, say, write_new
-from .plan_text import Planned, hours_per_epoch, plan_text
+from .plan_text import plan_text
+from .planned import Planned, hours_per_epoch
 
 if TYPE_CHECKING:
     from dlrmx.data.manifest import Manifest

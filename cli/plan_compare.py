@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from dlrmx.units import format_bytes, format_count, format_short
 
 from .output import print_json, print_result, table
-from .plan_text import COSTLIEST_SHOWN, Planned, holders, tiers
+from .plan_text import COSTLIEST_SHOWN, holders, tiers
+from .planned import Planned
 
 if TYPE_CHECKING:
     from dlrmx.recipe.load import Loaded

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from dlrmx.errors import InputError
 from dlrmx.units import format_count, format_duration, format_short
 
-from .output import print_json, print_result, say, table
-from .plan_text import UNCOUNTED, WIDTH, Planned, hours_per_epoch
+from .output import WIDTH, print_json, print_result, say, table
+from .planned import UNCOUNTED, Planned, hours_per_epoch
 
 if TYPE_CHECKING:
     from dlrmx.recipe.load import Loaded

@@ -2,18 +2,18 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from textwrap import fill
 from typing import TYPE_CHECKING
 
 from dlrmx.units import format_bytes, format_count, format_duration, format_short
 
-from .output import pairs, table
+from .output import WIDTH, pairs, table
+from .planned import UNCOUNTED, Planned, hours_per_epoch
 
 if TYPE_CHECKING:
-    from dlrmx.plan.prediction import Prediction, RankMemory, Stages
-    from dlrmx.plan.shards import Plan, Strip, TablePlan
-    from dlrmx.plan.topology import Topology
+    from dlrmx.plan.prediction import RankMemory, Stages
+    from dlrmx.plan.shards import Strip, TablePlan
 
 MOST_RANKS = 16  # each shown; of more, some
 MOST_TABLES = 40  # each shown; of more, the costliest
@@ -21,10 +21,6 @@ COSTLIEST_SHOWN = 20
 MOST_OFFSETS = 4
 TOP = 5
 BAR = 16
-WIDTH = 80
-# A GPU's host works ahead of it, but not of steps shorter than this: starting their operations takes milliseconds.
-SHORT_STEP_S = 0.01
-UNCOUNTED = "Python's time between operations is not counted"
 BY_NODE = "by node"
 MEMORY_PARTS = {
     "weights_bytes": "tables",
@@ -38,40 +34,10 @@ MEMORY_PARTS = {
 }
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A plan with all that is said of it. usable_bytes: what a rank may fill; epoch_rows: None where unknown."""
-
-    plan: "Plan"
-    prediction: "Prediction"
-    topology: "Topology"
-    table_bytes: dict[str, int]  # weights and optimizer state of one copy
-    usable_bytes: int
-    reserve: float
-    epoch_rows: int | None
-    chunked: bool  # the exchange goes in chunks or pieces, which no prediction counts
-
-    @property
-    def short(self) -> bool:
-        """Whether Python's time, which only a processor's constants have, would be much of the step."""
-        return self.topology.step_s == 0 and self.prediction.step_s < SHORT_STEP_S
-
-    @property
-    def fullest(self) -> int:
-        """The rank whose device memory is fullest."""
-        memory = self.prediction.memory
-        return max(range(len(memory)), key=lambda rank: memory[rank].total_bytes)
-
-
 def plan_text(planned: Planned) -> str:
     """Everything, the verdict first."""
     parts = [_verdict(planned), _ranks(planned), _tables(planned), _step(planned), _traffic(planned)]
     return "\n\n".join([*parts, _costliest(planned), *planned.plan.notes])
-
-
-def hours_per_epoch(planned: Planned) -> float | None:
-    """None where the rows of an epoch are not known."""
-    return None if planned.epoch_rows is None else planned.epoch_rows / planned.prediction.samples_per_s / 3600
 
 
 def tables_seconds(stages: "Stages") -> float:

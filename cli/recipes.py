@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .output import print_json, print_result, say, table, write_new
+from .output import WIDTH, print_json, print_result, say, table, write_new
 
 if TYPE_CHECKING:
     from dlrmx.recipe.load import Loaded
-
-WIDTH = 80
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Shipped recipes: list, show, copy; the recipe's schema."

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlrmx.units import format_bytes, format_count, format_metric, format_short
 
-from .output import screen_width, table
-from .plan_text import WIDTH
+from .output import WIDTH, screen_width, table
 
 if TYPE_CHECKING:
     from dlrmx.runs.costs import Costs

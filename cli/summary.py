@@ -9,7 +9,7 @@ from dlrmx.units import format_duration
 
 from .failure import diagnosis_of, failure_lines, good_checkpoint
 from .live import evaluation_text
-from .plan_text import WIDTH
+from .output import WIDTH
 from .runs import words_for
 
 if TYPE_CHECKING:

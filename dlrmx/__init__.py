@@ -234,6 +234,7 @@ cli/: the Typer app, installed as dlrmx_cli. Verbs and rendering only.
     cli/other_files.py        files that a trained model is to score
     cli/preview.py            check
     cli/plan.py               plan
+    cli/planned.py            a plan with all that is said of it
     cli/plan_text.py          how a plan is shown
     cli/plan_scaling.py       what more nodes would bring
     cli/plan_compare.py       two plans side by side
