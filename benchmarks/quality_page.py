@@ -23,7 +23,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 BEGIN, END = "<!-- by benchmarks/quality_page.py -->", "<!-- end -->"
 NAMES = {
     "thresholds": "thresholds",
-    "each step": "the same, set in each step (top-k)",
+    "each step": "set in each step (top-k)",
     "random-k": "random-k",
     "forgetful": "no error feedback",
     "unmasked": "gradients of all entries",
@@ -180,7 +180,7 @@ def drawing(by_task: dict[str, list[Point]]) -> str:
         for column, (title, places) in enumerate(PANELS.items()):
             here = [point for point in points if point.place in places and point.method in COLOURS]
             parts.append(f'<g transform="translate({60 + column * 430},{40 + row * 290})">')
-            parts += [*_axes(f"{task}: {title}"), *_curves(here, places), "</g>"]
+            parts += [*_axes(f"{task}: {title}"), *_curves(here), "</g>"]
     for number, (method, colour) in enumerate(COLOURS.items()):
         x = 60 + 160 * number
         parts.append(f'<rect x="{x}" y="{40 + 290 * len(by_task)}" width="10" height="10" fill="{colour}"/>')
@@ -203,20 +203,22 @@ def _axes(title: str) -> list[str]:
     return parts
 
 
-def _curves(points: Sequence[Point], places: Sequence[str]) -> list[str]:
-    parts = []
-    for place in places:
-        for method, colour in COLOURS.items():
-            of_curve = [point for point in points if point.place == place and point.method == method]
-            means = []
-            for sparsity in sorted({point.sparsity for point in of_curve}):
-                at = [point for point in of_curve if point.sparsity == sparsity]
-                x = _x(statistics.mean(point.fewer for point in at))
-                means.append(f"{x:.1f},{_y(statistics.mean(point.change for point in at)):.1f}")
-            dashes = ' stroke-dasharray="4 3"' if place == "forward" else ""
-            parts.append(f'<polyline points="{" ".join(means)}" fill="none" stroke="{colour}"{dashes}/>')
-            parts += [f'<circle cx="{p.split(",")[0]}" cy="{p.split(",")[1]}" r="2.5" fill="{colour}"/>' for p in means]
-    return parts
+def _curves(points: Sequence[Point]) -> list[str]:
+    rows: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        rows.setdefault((point.place or "", point.method or ""), []).append(point)
+    return [part for (place, method), of_row in rows.items() for part in _curve(of_row, place, COLOURS[method])]
+
+
+def _curve(points: Sequence[Point], place: str, colour: str) -> list[str]:
+    means = []
+    for sparsity in sorted({point.sparsity for point in points}):
+        at = [point for point in points if point.sparsity == sparsity]
+        x, y = statistics.mean(point.fewer for point in at), statistics.mean(point.change for point in at)
+        means.append((round(_x(x), 1), round(_y(y), 1)))
+    line, dashes = " ".join(f"{x},{y}" for x, y in means), ' stroke-dasharray="4 3"' if place == "forward" else ""
+    dots = [f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>' for x, y in means]
+    return [f'<polyline points="{line}" fill="none" stroke="{colour}"{dashes}/>', *dots]
 
 
 def _x(times: float) -> float:
