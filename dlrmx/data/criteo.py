@@ -253,9 +253,12 @@ class CriteoSource:
             return overflow
 
         # Threads, as sorting is all they do.
-        with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), MOST_JOINED)) as pool:
+        pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), MOST_JOINED))
+        try:
             left_out = pool.map(join, itertools.count(), self._vocabularies, self._vocabularies.values())
             overflow = dict(zip(self._vocabularies, left_out, strict=True))
+        finally:
+            pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for those that have not begun
         (folder / OVERFLOW).write_text(json.dumps(overflow))
 
 

@@ -4,9 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from dlrmx.data import criteo_values
 from dlrmx.data.criteo_lines import Lines, read_lines
 from dlrmx.data.criteo_values import hex_keys, numbers
 from dlrmx.data.source import Piece
@@ -22,9 +20,7 @@ def lines_of(path: Path, texts: list[bytes]) -> Lines:
     return lines
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 512])
-def test_hexadecimal_with_any_byte_at_any_place(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(criteo_values, "CHUNK", chunk)
+def test_hexadecimal_with_any_byte_at_any_place(tmp_path: Path) -> None:
     usable = [bytes([byte]) for byte in range(256) if byte not in b"\t\n\r"]
     texts = [b"05bA9fE7"[:place] + one + b"05bA9fE7"[place + 1 :] for place in range(8) for one in usable]
     texts += [b"05bA9fE7"[:size] for size in range(9)] + [b"0x1F", b"123456789", b"f" * 16, b"f" * 17]
@@ -36,9 +32,7 @@ def test_hexadecimal_with_any_byte_at_any_place(chunk: int, tmp_path: Path, monk
         assert keys.empty[place].tolist() == [text == b"" for text in texts]
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 512])
-def test_numbers_of_any_length(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(criteo_values, "CHUNK", chunk)
+def test_numbers_of_any_length(tmp_path: Path) -> None:
     digits = [sign + b"12345678901234567890"[:size] for sign in (b"", b"-") for size in range(1, 20)]
     texts = [*digits, b"", b"-", b"1-", b"1a", b"0.5", b"1e3", b" 7", b"1e999", b"nan", b"007", b"/", b":"]
     found = numbers(lines_of(tmp_path / "a.tsv", texts), np.array([1]))
