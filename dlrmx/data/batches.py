@@ -77,6 +77,8 @@ class Split:
                 hint=f"Remove {folder} and prepare again.",
             )
         self.rows = manifest.splits[name].rows
+        # Label, dense columns and ids, on average.
+        self.values_per_row = 1 + len(manifest.dense) + sum(one.mean_pooling for one in manifest.features.values())
         self._layout = stored_layout(manifest)
         self._columns = open_columns(folder, manifest, name)
         self._one_hot_rows = np.array([feature.rows for feature in self._layout.one_hot], dtype=np.uint64)

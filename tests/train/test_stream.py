@@ -29,11 +29,11 @@ def numbers(stream: Stream, position: Position) -> list[list[int]]:
 
 @pytest.mark.parametrize("order", ["shuffled", "as_stored"])
 @pytest.mark.parametrize("tail", ["keep", "drop"])
-@pytest.mark.parametrize("together", [1, 128, 16_384])
+@pytest.mark.parametrize("together", [1, 3 * 128, 16_384])
 def test_slices_are_those_of_their_positions(
     tmp_path: Path, order: str, tail: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlrmx.train.stream.TOGETHER_ROWS", together)
+    monkeypatch.setattr("dlrmx.train.stream.TOGETHER_VALUES", together)
     recipe = make_recipe(tmp_path, order, tail)
     split = Split(prepare(recipe, tmp_path), "train")
     stream = Stream(split, recipe, order_seed=3, rank=0, world=1)
