@@ -49,7 +49,9 @@ def show_data(
     settings = [word for setting in set_ or [] for word in ("-s", setting)]
     path, manifest = _open(loaded, shlex.join([recipe, *settings, *(("--cluster", cluster) if cluster else ())]))
     if feature is not None and feature not in manifest.features:
-        raise InputError(f"there is no feature {feature}", hint=f"it has: {', '.join(manifest.features)}")
+        dense = f"{feature} is a dense column, of which nothing is counted"
+        what = dense if feature in manifest.dense else f"there is no feature {feature}"
+        raise InputError(what, hint=f"it has: {', '.join(manifest.features)}")
     names = _row_names(loaded, path, manifest)
     if json:
         found = _findings(loaded, path, manifest)

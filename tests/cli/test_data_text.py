@@ -36,6 +36,7 @@ def test_all_about_a_feature(dlrmx: Dlrmx, recipe_file: Path) -> None:
     refused = dlrmx("data", "show", recipe_file, "--feature", "itme")
     assert refused.exit_code == 2
     assert "there is no feature itme" in refused.stderr
+    assert "age is a dense column" in dlrmx("data", "show", recipe_file, "--feature", "age").stderr
 
 
 def test_it_fits_a_terminal_and_says_whether_the_recipe_fits(dlrmx: Dlrmx, recipe_file: Path) -> None:
