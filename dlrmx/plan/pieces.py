@@ -168,7 +168,7 @@ class Rates(NamedTuple):
 def rates(topology: Topology, workload: Workload | None = None) -> Rates:
     """Links inside a node and between nodes work side by side, so an all-to-all takes the longer of the two.
 
-    workload: its vectors are streamed and exchanged, and caches hold a part of them.
+    workload: its vectors are streamed, and caches hold a part of them.
     """
     world, reached = topology.world, topology.achieved
     node = min(topology.ranks_per_node, world)
@@ -182,8 +182,8 @@ def rates(topology: Topology, workload: Workload | None = None) -> Rates:
         device=1 / (topology.hbm_rate * reached.hbm),
         stream=uncached / topology.hbm_rate,
         host=max(1 / (topology.host_rate * reached.host), 1 / (topology.ddr_rate * reached.ddr)),
-        all_to_all=max(uncached * up_share / up, out_share / out),
-        in_node=uncached * (node - 1) / node / up,
+        all_to_all=max(up_share / up, out_share / out),
+        in_node=(node - 1) / node / up,
         # A ring inside the node, then rings between nodes, each over the part of one rank.
         reduce_scatter=(node - 1) / node / ring_up + (1 - 1 / nodes) / node / ring_out,
         up_share=up_share,

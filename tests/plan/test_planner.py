@@ -99,14 +99,17 @@ def test_any_plan_covers_each_table_once_fits_and_obeys(
 
 
 def test_a_small_table_is_replicated_and_a_large_one_is_not() -> None:
-    plan = make_plan(plan_recipe({"small": 40, "large": 100_000}, batch=4096), processors(2, PLENTY))
+    """Where links are slow: next to each other, processors exchange ids and vectors as fast as they copy them."""
+    apart = replace(processors(2, PLENTY), up_rate=0.1e9)
+    plan = make_plan(plan_recipe({"small": 40, "large": 100_000}, batch=4096), apart)
     assert kinds(plan)["small"] == "data_parallel"
     assert kinds(plan)["large"] != "data_parallel"
 
 
 def test_a_table_that_dominates_is_split() -> None:
-    """One-hot: cut by rows it moves as many vectors, and both ranks look up."""
-    plan = make_plan(plan_recipe({"a": 100_000, "b": 5_000}, dim=64, batch=4096), processors(2, PLENTY))
+    """Of many ids in a bag: cut by rows both ranks look up. One-hot, adding vectors up takes as long as that saves."""
+    recipe = plan_recipe({"a": 100_000, "b": 5_000}, dim=64, batch=4096, pooling={"a": 20.0})
+    plan = make_plan(recipe, processors(2, PLENTY))
     assert kinds(plan)["a"] == "row_wise"
 
 
