@@ -3,7 +3,7 @@
 A round measures the machine (`dlrmx clusters measure`), then trains six workloads for some steps each, whose plans are
 predicted from what was just measured. Prints for each workload the median over the rounds (5) of the predicted and the
 measured step, their ratio, and the same of memory: what the fullest worker holds beyond one that has built nothing.
-All constants come from the measurement; nothing is fitted to a workload. Wants a quiet machine: a minute a round.
+All constants come from the measurement; nothing is fitted to a workload. Wants a quiet machine: two minutes a round.
 """
 
 import json
@@ -94,10 +94,12 @@ def _shown(seen: dict[str, list[dict[str, float]]]) -> str:
             statistics.median(costs[key] for costs in rounds)
             for key in ("step_s", "predicted_step_s", "memory_bytes", "predicted_memory_bytes")
         )
-        ratio = statistics.median(costs["predicted_step_s"] / costs["step_s"] for costs in rounds)
+        ratios = [costs["predicted_step_s"] / costs["step_s"] for costs in rounds]
+        ratio = statistics.median(ratios)
         lines.append(
             f"{name:15}{1000 * step:10.1f}{1000 * foretold:11.1f}{ratio:7.2f}"
             f"{held / 2**20:9.0f}{planned / 2**20:11.0f}{planned / held:7.2f}"
+            f"   steps: {' '.join(f'{one:.2f}' for one in ratios)}"
         )
     return "\n".join(lines)
 
