@@ -81,7 +81,7 @@ def told(workload: str, rate: str, found: Sequence[dict[str, float]]) -> dict[st
     result: dict[str, Any] = {"workload": workload, "link": rate, "rounds": len(found), "sides": {}}
     print(f"{workload}, {rate}, {len(found)} rounds", flush=True)
     for name in found[0]:
-        entry = {"seconds": statistics.median(times[name] for times in found)}
+        entry: dict[str, Any] = {"seconds": statistics.median(times[name] for times in found)}
         words = f"  {name:16} {1000 * entry['seconds']:7.0f} ms"
         for base in THEIRS:
             if base in found[0] and name != base:

@@ -39,6 +39,7 @@ SYNTHETIC = [
     (["optimizer.sparse={kind: sgd, lr: 1}", "sharding.split_sums=true"], "sharding.split_sums"),
     (["sharding={plan: p.json, tables: {item: {types: [row_wise]}}}"], "sharding.tables"),
     (["sharding={plan: p.json, reserve: 0.5}"], "sharding.reserve"),
+    (["exchange={chunks: 2, threshold: {forward: {sparsity: 0.5, every: 1}}}"], "exchange.chunks"),
 ]
 
 

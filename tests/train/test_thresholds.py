@@ -18,7 +18,7 @@ from dlrmx.recipe.schema import Recipe
 from dlrmx.train import persist
 from dlrmx.train.build import build_parts
 from ranks import run_ranks
-from sharding_cases import make_plan
+from sharding_cases import RANKS_PER_NODE, make_plan
 from training import differing, make_recipe, run_session, tensors_of
 
 
@@ -77,13 +77,13 @@ STEPS, EVERY = 5, 2
 FORWARD, BACKWARD = 0.6, 0.5
 
 
-def sparse_vectors() -> Recipe:
+def sparse_vectors(chunks: int = 1) -> Recipe:
     """Both directions thresholded, rows in stored order, plain SGD, so that one process can follow."""
     raw = make_recipe(STEPS, sparse="sgd", dense="sgd").model_dump(exclude_unset=True)
     raw["data"]["order"] = "as_stored"
     raw["optimizer"]["schedule"] = {"kind": "constant"}
     thresholds = {"forward": {"sparsity": FORWARD, "every": EVERY}, "backward": {"sparsity": BACKWARD, "every": EVERY}}
-    return Recipe.model_validate({**raw, "exchange": {"threshold": thresholds}})
+    return Recipe.model_validate({**raw, "exchange": {"threshold": thresholds, "chunks": chunks}})
 
 
 @dataclass
@@ -170,17 +170,21 @@ def _grad(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.grad
 
 
-def trained(root: Path, data: Path, kinds: tuple[str, ...]) -> list[Path]:
-    wire = Wire()
-    return [run_session(wire, root, data, sparse_vectors(), kind=kind) for kind in kinds]
+def trained(root: Path, data: Path, cases: tuple[tuple[str, int], ...]) -> list[Path]:
+    wire = Wire(RANKS_PER_NODE)
+    return [run_session(wire, root, data, sparse_vectors(chunks), kind=kind) for kind, chunks in cases]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_thresholded_vectors_train_as_one_process_does(tmp_path: Path, world: int) -> None:
     data = prepare(sparse_vectors(), tmp_path / "data")
     expected = one_process(data)
-    # Column slices hold parts of the same vectors; partial sums of rows that are cut are other numbers.
-    for checkpoint in run_ranks(world, trained, tmp_path, data, ("table_wise", "column_wise"))[0]:
+    # Column slices hold parts of the same vectors; partial sums of rows that are cut are other numbers, but whole ones
+    # where all ranks with rows are of one node, which adds them up.
+    cases: tuple[tuple[str, int], ...] = (("table_wise", 1), ("column_wise", 1), ("table_wise", 3))
+    if world == 4:
+        cases += (("table_row_wise_by_node", 1), ("table_row_wise_by_node", 2))
+    for checkpoint in run_ranks(world, trained, tmp_path, data, cases)[0]:
         found = tensors_of(checkpoint)
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
