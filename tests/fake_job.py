@@ -29,7 +29,7 @@ features: {a: {}}
 tables: {a: {rows: 10, dim: 4}}
 model: {kind: dlrm, bottom: [8, 4], top: [8, 1]}
 optimizer: {dense: {kind: sgd, lr: 0.1}, sparse: {kind: sgd, lr: 0.1}}
-train: {batch: 16, stop: {steps: 200_000}} # beyond what any fake worker does
+train: {batch: 16, stop: {steps: 3}}
 """
 
 # Far beyond what a busy machine needs: how long it waits is no test's subject.
@@ -73,13 +73,17 @@ class FakeJob:
 
 
 def make_job(root: Path, fake: dict[str, Any], *, run: str = "tiny-1", settings: Sequence[str] = ()) -> FakeJob:
-    """A job in <root>/runs; `settings` as for `-s`. Its profile's python starts the fake node process."""
+    """A job in <root>/runs that ends beyond what any fake worker does; `settings` as for `-s`.
+
+    Its profile's python starts the fake node process.
+    """
     root.mkdir(exist_ok=True)
     (root / "tiny.yaml").write_text(RECIPE)
     python = root / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE_NODE}"\n')
     python.chmod(0o755)
-    loaded = load_recipe(root / "tiny.yaml", [f"cluster.root={root}/runs", f"cluster.python={python}", *settings])
+    given = ["train.stop.steps=200000", f"cluster.root={root}/runs", f"cluster.python={python}", *settings]
+    loaded = load_recipe(root / "tiny.yaml", given)
     recipe = dump_recipe(loaded.recipe)
     spec = JobSpec(dlrmx=__version__, run=run, root=loaded.profile.root, recipe=recipe, profile={})
     return FakeJob(spec, loaded.profile).again(fake)
