@@ -21,6 +21,12 @@ from training import differing, make_recipe, run_session
 
 STEPS = 20
 WORLDS = (1, 2, 3, 4)
+EXCHANGES: dict[int, dict[str, Any]] = {
+    1: {},
+    2: {"chunks": 3},
+    3: {"forward": "bf16"},
+    4: {"chunks": 2, "forward": "bf16"},
+}
 STOP_AT_CALL = 6
 
 
@@ -46,9 +52,7 @@ def run_both(root: Path, data: Path) -> dict[bool, Path]:
     for overlap in (True, False):
         wire = Wire(RANKS_PER_NODE, overlap=overlap, messages=5 if overlap else 1)
         kind = "mix_by_node" if wire.world == 4 else "mix"
-        recipe = make_recipe(
-            STEPS, exchange={"overlap": overlap, "forward": "bf16"} if wire.world == 3 else {"overlap": overlap}
-        )
+        recipe = make_recipe(STEPS, exchange={"overlap": overlap, **EXCHANGES[wire.world]})
         with patch("dlrmx.train.loop.ask", unsteady(wire.rank)):
             found[overlap] = run_session(wire, root, data, recipe, kind=kind)
     return found
@@ -75,7 +79,7 @@ def stopped_and_resumed(root: Path, data: Path) -> tuple[list[str], Path, Path]:
         calls += 1
         return calls >= STOP_AT_CALL
 
-    recipe = make_recipe(STEPS)
+    recipe = make_recipe(STEPS, exchange={"chunks": 2, "threshold": {"forward": {"sparsity": 0.5, "every": 4}}})
     with patch.object(Task, "stop_asked", stop_asked):
         middle = run_session(wire, root, data, recipe)
     left = sorted(path.name for path in middle.parent.glob("step-*"))

@@ -1,5 +1,6 @@
 """Steps on three real ranks: a NaN anywhere touches no table anywhere; precisions; evaluation over uneven ranks."""
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -70,11 +71,11 @@ def overflow_below(rows: Slice, parts: Parts) -> Slice:
 POISONS = {"dense": poison_dense, "table": poison_table, "gradient": overflow_gradient, "below": overflow_below}
 
 
-def poisoned(wire: Wire) -> dict[str, Any]:
+def poisoned(wire: Wire, chunks: int) -> dict[str, Any]:
     """Per poison: what BAD_RANK's and the other ranks' step 1 raised, and whether anything changed."""
     found = {}
     for name, poison in POISONS.items():
-        parts = build(wire, make_recipe("rowwise_adagrad", "adamw"))
+        parts = replace(build(wire, make_recipe("rowwise_adagrad", "adamw")), chunks=chunks)
         train_step(parts, my_slice(wire, 0), step=0, rate=1.0)
         rows = my_slice(wire, 1)
         if wire.rank == BAD_RANK:
@@ -100,9 +101,9 @@ def trained(wire: Wire, recipe: Recipe, plan: Plan) -> list[float]:
     return losses
 
 
-def few_rows(wire: Wire) -> list[float]:
-    """Losses of batches with fewer rows than there are ranks: some ranks have none."""
-    parts, losses = build(wire, make_recipe("sgd")), []
+def few_rows(wire: Wire, chunks: int) -> list[float]:
+    """Losses of batches with fewer rows than there are ranks: some ranks have none, and some chunks."""
+    parts, losses = replace(build(wire, make_recipe("sgd")), chunks=chunks), []
     for step, rows in enumerate(FEW):
         whole = make_batch(step, rows=rows)
         mine = Slice(slice_of(whole, wire.rank, wire.world), rows, f"batch {step}")
@@ -192,10 +193,11 @@ def out_of_step(wire: Wire) -> str:
 def run_all() -> dict[str, Any]:
     wire = Wire()
     return {
-        "poisoned": poisoned(wire),
+        "poisoned": poisoned(wire, 1),
+        "poisoned in chunks": poisoned(wire, 3),
         "half": trained(wire, half_recipe(), half_plan(wire)),
         "bf16": trained(wire, bf16_recipe(), make_plan("mix", wire.world)),
-        "few_rows": few_rows(wire),
+        "few_rows": [few_rows(wire, chunks) for chunks in (1, 2)],
         "evaluated": evaluated(wire),
         "ordered": ordered(wire),
         "out_of_step": out_of_step(wire),
@@ -207,9 +209,10 @@ def ranks() -> list[dict[str, Any]]:
     return run_ranks(WORLD, run_all)
 
 
+@pytest.mark.parametrize("case", ["poisoned", "poisoned in chunks"])
 @pytest.mark.parametrize("poison", POISONS)
-def test_a_non_finite_value_on_one_rank_changes_nothing_on_any(ranks: Any, poison: str) -> None:
-    raised = [rank["poisoned"][poison] for rank in ranks]
+def test_a_non_finite_value_on_one_rank_changes_nothing_on_any(ranks: Any, poison: str, case: str) -> None:
+    raised = [rank[case][poison] for rank in ranks]
     assert all(same for _, _, same in raised), "a tensor was changed"
     # A NaN in a table reaches every rank that looks it up; the others were poisoned on one rank alone.
     guilty = {rank for rank, (kind, _, _) in enumerate(raised) if kind == "NonFinite"}
@@ -246,7 +249,8 @@ def test_bf16_follows_fp32_within_its_precision(ranks: Any) -> None:
 def test_batches_smaller_than_the_number_of_ranks(ranks: Any) -> None:
     reference = Reference(make_recipe("sgd"), dense_dim=make_batch(0).dense.shape[1])
     expected = [reference.step(make_batch(step, rows=rows)) for step, rows in enumerate(FEW)]
-    assert ranks[0]["few_rows"] == pytest.approx(expected, rel=1e-5)
+    for losses in ranks[0]["few_rows"]:
+        assert losses == pytest.approx(expected, rel=1e-5)
 
 
 def test_evaluation_counts_every_row_once_and_equals_scikit_learn(ranks: Any) -> None:
