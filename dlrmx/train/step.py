@@ -12,7 +12,7 @@ updates are of the whole batch, so that n changes the order of additions in the 
 Legend: B samples of this rank, b of a chunk, G rows of the global batch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +24,7 @@ from dlrmx.model.build import Model
 from dlrmx.parallel.carrier import Counts, Order, PendingCounts, PendingIds
 from dlrmx.parallel.chunks import Chunked
 from dlrmx.parallel.codec import Codecs
-from dlrmx.parallel.dense import DensePart
+from dlrmx.parallel.dense import DensePart, all_finite
 from dlrmx.parallel.embeddings import Embeddings
 from dlrmx.parallel.exchange import Boundary, PendingBoundary, Requests
 from dlrmx.parallel.replicated import Near
@@ -203,8 +203,8 @@ def train_sent(parts: Parts, sent: Sent, *, rate: float, upcoming: Upcoming = _n
     """
     exchange, replicated, lap = parts.embeddings.exchange, parts.embeddings.replicated, parts.stages.lap
     parts.embeddings.set_learning_rate(rate)
-    parts.dense.zero()
     begun, asked = _begin(parts, sent, upcoming)
+    parts.dense.begin(parts.wire, passes=len(begun.vectors))
     chunks, under_way, bad = [], [], None
     for chunk in range(len(begun.vectors)):
         passed = _forward(parts, begun, chunk)
@@ -216,7 +216,7 @@ def train_sent(parts: Parts, sent: Sent, *, rate: float, upcoming: Upcoming = _n
     lap("route")
     if begun.bottom is not None:
         begun.bottom.backward(torch.cat([_grad(passed.joint) for passed in chunks]))
-    late = _first_non_finite(_named_gradients(parts, below=True))
+    late = _bad_gradient(parts)  # the bottom MLP's, if of no other
     replicated.collect(begun.nears, [passed.nears for passed in chunks], parts.dense.extra)
     dense = parts.dense.start_sum(parts.wire, step=sent.step)
     lap("backward")
@@ -245,7 +245,15 @@ def _backward(parts: Parts, passed: Passed) -> str | None:
     """A chunk's backward pass down to its leaves, added to the gradients of the chunks before; what is not finite."""
     loss = binary_cross_entropy_with_logits(passed.logits, passed.labels, reduction="sum")
     loss.backward()
-    return _first_non_finite(_suspects(parts, passed, loss))
+    if not all_finite(loss.detach()):
+        return "the loss"
+    leaves = (leaf.grad for leaf in (*passed.boundary.leaves, *passed.nears) if leaf.grad is not None)
+    return _bad_gradient(parts) or (None if all(map(all_finite, leaves)) else "the gradient of pooled embeddings")
+
+
+def _bad_gradient(parts: Parts) -> str | None:
+    name = parts.dense.not_finite()
+    return None if name is None else f"the gradient of {name}"
 
 
 def _run_bottom(parts: Parts, batch: Batch) -> torch.Tensor | None:
@@ -261,42 +269,18 @@ def _autocast(parts: Parts) -> torch.autocast:
     return torch.autocast(parts.device.type, dtype=parts.autocast, enabled=parts.autocast is not None)
 
 
-def _suspects(parts: Parts, passed: Passed, loss: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Everything above the bottom MLP that a NaN would show up in, in the order of the forward and backward pass."""
-    yield "the loss", loss.detach()
-    yield from _named_gradients(parts, below=False)
-    for leaf in (*passed.boundary.leaves, *passed.nears):
-        if leaf.grad is not None:
-            yield "the gradient of pooled embeddings", leaf.grad
-
-
-def _named_gradients(parts: Parts, *, below: bool) -> Iterator[tuple[str, torch.Tensor]]:
-    """The gradients of the bottom MLP's parameters, or of all others."""
-    for name, gradient in parts.dense.gradients():
-        if name.startswith("bottom.") == below:
-            yield f"the gradient of {name}", gradient
-
-
 def _blame(parts: Parts, bad: str | None, flagged: Sequence[int]) -> tuple[str | None, int | None]:
     """What was not finite on this rank, or which rank saw it. Collective where only the sum tells.
 
     The flag leaves before the bottom MLP's gradients are known. What is not finite there makes their sum so on all
     ranks, which then ask each other for its origin.
     """
-    if flagged or bool(torch.isfinite(parts.dense.buffer.sum())) or bool(torch.isfinite(parts.dense.buffer).all()):
+    if flagged or all_finite(parts.dense.buffer):
         return bad, flagged[0] if flagged else None
     origin = parts.wire.agree(-1 if bad is None else parts.wire.rank)
     if origin < 0:  # finite numbers everywhere, whose sum overflowed
         return "the sum of the dense gradients over all ranks", None
     return bad, origin
-
-
-def _first_non_finite(tensors: Iterator[tuple[str, torch.Tensor]]) -> str | None:
-    # A sum is 30 times cheaper than isfinite().all(); only when it is not finite is every element looked at.
-    for name, tensor in tensors:
-        if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
-            return name
-    return None
 
 
 def _stop_where(blamed: tuple[str | None, int | None], rank: int, sent: Sent) -> None:
