@@ -16,7 +16,7 @@ USED = ("small", "many", "scattered", "copied", "layers", "bags")
 def stages(name: str, topology: Topology) -> dict[str, float]:
     """A step as a worker of such a machine would take its time; what the planner has as one stretch in one stage."""
     prediction = predict(SAMPLES[name].plan(2), SAMPLES[name].recipe(), topology)
-    found = {}
+    found: dict[str, float] = {}
     for ours, theirs in STRETCHES:
         found |= dict.fromkeys(theirs, 0.0)
         found[theirs[-1]] = sum(getattr(prediction.exposed, stage) for stage in ours)
