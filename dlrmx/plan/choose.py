@@ -13,7 +13,7 @@ from dlrmx.plan.options import Options
 from dlrmx.plan.workload import Bools, Floats, Ints
 
 # A table's part on one rank may take so much of a rank's fair share of all seconds; the last cuts all that can be cut.
-LARGEST_SHARES = (np.inf, 1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)
+LARGEST_SHARES = (np.inf, 1.0, 0.7, 0.6, 0.5, 0.42, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)
 # And so much of the memory that is free on a rank: the more even the pieces, the fuller ranks can be.
 LARGEST_BYTES = (1.0, 0.8, 0.65, 0.57, 0.5, 0.42, 0.35, 0.25, 0.12, 0.05)
 FILLED = (0.98, 0.9)  # of the memory of all ranks together, that pieces can be expected to fill

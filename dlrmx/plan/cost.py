@@ -19,7 +19,6 @@ from dlrmx.plan.pieces import (
     NUMBER_BYTES,
     SECONDS,
     STAGES,
-    STRAIGHT_TIMES,
     Column,
     Style,
     all_reduce_bytes,
@@ -80,8 +79,6 @@ def predict(
     larger, smaller = strip_costs(strips, workload, topology, optimizer, style)
     ranks = on_ranks(strips, first_rank, larger, smaller, topology.world)
     owner = _owner_costs(strips, larger, smaller)
-    if (strips.ranks > 1).any():  # one table whose ids are dealt one by one, and all are
-        owner[strips.ranks == 1, 0] /= STRAIGHT_TIMES
     ranks[:, [Column.OWNER_IDS, Column.OWNER_VECTORS, Column.OWNER_BYTES]] = owner.sum(axis=0)
     replica = replicas(workload, topology, optimizer)
     is_replica = np.array([not plan.tables[name].strips for name in workload.names], dtype=bool)

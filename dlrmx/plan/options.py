@@ -3,7 +3,7 @@
 Legend: T tables, F forms.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from dlrmx.plan.pieces import (
     HBM,
     HOST_BYTES,
     STAGES,
+    STRAIGHT_TIMES,
     Column,
     Pieces,
     Style,
@@ -115,7 +116,7 @@ def enumerate_options(ask: Ask, *, host: bool = False, bands: bool = False) -> O
         pairs = _Pairs(ask, workload, forms, *np.nonzero(allowed & np.isin(np.arange(len(forms)), block)[:, None]))
         numbers[:, pairs.form, pairs.table] = pairs.numbers()
     total_s, largest_s, total_bytes, largest_bytes, total_host_bytes, largest_host_bytes, piece_s, piece_bytes = numbers
-    return Options(
+    found = Options(
         ask=ask,
         workload=workload,
         forms=tuple(forms),
@@ -130,6 +131,25 @@ def enumerate_options(ask: Ask, *, host: bool = False, bands: bool = False) -> O
         piece_bytes=piece_bytes,
         free_bytes=ask.usable_bytes - ask.fixed_bytes,
     )
+    return _dealt(found) if (~found.fitting()[_whole(found)].any(axis=0)).any() else found
+
+
+def _whole(options: Options) -> Bools:
+    """Forms in which each id goes to one rank, or to none. (F,)"""
+    return np.array([form.ranks(options.ask.topology) == 1 or form.kind == "data_parallel" for form in options.forms])
+
+
+def _dealt(options: Options) -> Options:
+    """As it is where a table has to be cut by rows: then the ids of all tables are dealt one by one (`strip_costs`)."""
+    ask, workload = options.ask, options.workload
+    owner = -(-workload.batch // ask.topology.world) / workload.batch
+    more_s = (1 - STRAIGHT_TIMES) * workload.ids * owner * ask.topology.id_s
+    straight = [
+        form.slices * (form.ranks(ask.topology) == 1 and form.kind != "data_parallel" and not form.band)
+        for form in options.forms
+    ]
+    each_s = np.array(straight, dtype=float)[:, None] * more_s
+    return replace(options, total_s=options.total_s + each_s * ask.topology.world, largest_s=options.largest_s + each_s)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from dlrmx.plan.memory import SparseKind
-from dlrmx.plan.pieces import OURS, TIERS, Pieces, Style, costs
+from dlrmx.plan.pieces import OURS, STRAIGHT_TIMES, TIERS, Column, Pieces, Style, costs
 from dlrmx.plan.shards import Plan
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Bools, Floats, Ints, Workload
@@ -69,9 +69,13 @@ def make_strips(rows: Sequence[tuple[int, int, int, int, int, float, bool]]) -> 
 def strip_costs(
     strips: Strips, workload: Workload, topology: Topology, optimizer: SparseKind, style: Style = OURS
 ) -> tuple[Floats, Floats]:
-    """What a strip costs a rank that gets the larger, and one that gets the smaller number of its rows. (S, C) each."""
+    """What a strip costs a rank that gets the larger, and one that gets the smaller number of its rows. (S, C) each.
+
+    One strip whose ids are dealt to several ranks one by one, and the ids of all strips are.
+    """
     node = np.minimum(strips.ranks, topology.ranks_per_node)
     node_rows = np.where(strips.by_node, strips.rows * node / strips.ranks, 0.0)
+    dealt = bool((strips.ranks > 1).any())
 
     def of(rows: Ints) -> Floats:
         pieces = Pieces(
@@ -85,6 +89,8 @@ def strip_costs(
         )
         found = costs(pieces, workload, topology, optimizer, style)
         found[rows == 0] = 0.0
+        if dealt:
+            found[strips.ranks == 1, Column.OWNER_IDS] /= STRAIGHT_TIMES
         return found
 
     fewer = strips.rows // strips.ranks
