@@ -77,7 +77,6 @@ def test_quickstart_on_four_nodes_and_through_many_lives(cli: LabCli, lab: Lab) 
     assert differing(run.checkpoint(final), calm.checkpoint(final)) == []
 
 
-@pytest.mark.slow
 def test_quickstart_itself(cli: LabCli) -> None:
     done = cli.execute("train", "quickstart", "--cluster", "lab", seconds=900)
     assert "AUC 0.8" in done.stdout
