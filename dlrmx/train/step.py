@@ -92,9 +92,7 @@ class Begun:
     vectors: list[PendingBoundary]
     labels: torch.Tensor  # (B,)
     nears: tuple[Near, ...]
-    bottom: (
-        torch.Tensor | None
-    )  # the bottom MLP's output; its graph ends here, and each chunk's `joint` begins the next
+    bottom: torch.Tensor | None  # of the bottom MLP; its graph ends here, and each chunk's `joint` begins the next
 
 
 @dataclass(frozen=True)
