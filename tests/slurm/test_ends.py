@@ -25,16 +25,17 @@ def test_the_printed_script_runs_as_printed_on_four_nodes(lab: Lab, tmp_path: Pa
     wait_for(lambda: job.run.run.exists() and run_state(job.run).ended)
     state = run_state(job.run)
     assert (state.state, state.exit_code, state.attempt, state.step) == ("done", 0, 1, 5)
-    lab.await_state(done.stdout.strip(), "COMPLETED")
+    app = done.stdout.strip()
+    lab.await_state(app, "COMPLETED")
     assert {event["host"] for event in job.events(1, "worker_started")} == {"n0", "n1", "n2", "n3"}
     assert sorted(path.name for path in job.run.attempt(1).logs.iterdir()) == [f"node-{node}.log" for node in range(4)]
     assert "rank 2 of 4" in job.run.attempt(1).node_log(2).read_text()
     scheduler = SlurmScheduler("of another shell")
-    assert [app.state for app in scheduler.list() if app.name == "tiny-1"] == [AppState.SUCCEEDED]
-    described = scheduler.describe(done.stdout.strip())
+    assert [(row.name, row.state) for row in scheduler.list() if row.app_id == app] == [("tiny-1", AppState.SUCCEEDED)]
+    described = scheduler.describe(app)
     assert described
     assert described.state == AppState.SUCCEEDED
-    lines = list(scheduler.log_iter(done.stdout.strip(), "node", k=2, regex="rank"))
+    lines = list(scheduler.log_iter(app, "node", k=2, regex="rank"))
     assert [line.strip() for line in lines] == ["rank 2 of 4"]
     assert scheduler.describe("999999") is None
 
