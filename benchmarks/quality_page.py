@@ -78,7 +78,7 @@ class Point:
     def method(self) -> str | None:
         """Its row of the table, if it stands in one."""
         case = self.case
-        if case.values != "fp32" or case.world != WORLD or self.place is None:
+        if case.values != "fp32" or case.vectors or case.world != WORLD or self.place is None:
             return None
         if case.method == "thresholds" and case.every == 1:
             return "each step"
@@ -92,7 +92,7 @@ class Point:
 def read(files: Iterable[Path]) -> list[Point]:
     """All points of some files of results; those whose seed has no plain training yet are left out."""
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    found = {Case(**{key: line[key] for key in Case.__dataclass_fields__}): line for line in lines}
+    found = {Case(**{key: line[key] for key in Case.__dataclass_fields__ if key in line}): line for line in lines}
     points = []
     for case, line in found.items():
         base = found.get(Case(case.task, case.seed, world=case.world))
@@ -166,6 +166,7 @@ def _name(case: Case) -> str:
     if asked:
         words.append(f"every {case.every} steps")
     words += [f"{case.values} on the wire"] if case.values != "fp32" else []
+    words += [f"of vectors {case.vectors}"] if case.vectors else []
     words += [f"{case.world} ranks"] if case.world != WORLD else []
     return ", ".join(word for word in words if word)
 
