@@ -17,10 +17,10 @@ from dlrmx.errors import InputError
 from dlrmx.plan.cost import predict
 from dlrmx.plan.memory import table_bytes
 from dlrmx.plan.options import Ask
-from dlrmx.plan.pieces import NEO, OURS, Style
 from dlrmx.plan.planner import first_that_fits, make_plan
 from dlrmx.plan.prediction import Prediction
 from dlrmx.plan.shards import Plan
+from dlrmx.plan.style import NEO, OURS, Style
 from dlrmx.plan.topology import Topology, topology_of
 from dlrmx.recipe.load import load_recipe
 from dlrmx.recipe.schema import Recipe

@@ -23,9 +23,9 @@ from typing import Any
 import yaml
 
 from dlrmx.plan.cost import predict
-from dlrmx.plan.pieces import OURS, Style
 from dlrmx.plan.planner import make_plan
 from dlrmx.plan.shards import Kind, Plan, Strip, TablePlan
+from dlrmx.plan.style import OURS, Style
 from dlrmx.plan.topology import Topology, topology_of
 from dlrmx.recipe.load import Loaded, load_recipe
 

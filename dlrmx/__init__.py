@@ -42,6 +42,8 @@ plan/: which rank holds which rectangle of which table. Pure arithmetic.
     plan/workload.py          what a step asks of each table: ids, bags, rows met, skew
     plan/forms.py             the forms that tables may take: cut, tier, route
     plan/options.py           each table in each form, costed
+    plan/style.py             how vectors and gradients travel: the exchange that is predicted
+    plan/rates.py             seconds per byte of memory and links
     plan/pieces.py            what a rectangle costs: seconds by stage, bytes by tier and link
     plan/spread.py            strips as arrays, and what they add up to on each rank
     plan/choose.py            a form for each table, at a price for memory

@@ -9,13 +9,7 @@ from dlrmx.plan.cut import Cut, cut_tables
 from dlrmx.plan.even import even_out
 from dlrmx.plan.forms import Form, node_ranks
 from dlrmx.plan.options import Options
-from dlrmx.plan.pieces import (
-    DEVICE_BYTES,
-    HOST_BYTES,
-    STAGES,
-    TIERS,
-    Column,
-)
+from dlrmx.plan.pieces import DEVICE_BYTES, HOST_BYTES, STAGES, TIERS, Column
 from dlrmx.plan.place import GOOD, Bins, Method, NoRoom, Things, greedy, improve, largest_bytes_first
 from dlrmx.plan.refine import State, refine
 from dlrmx.plan.shards import Kind, Plan, Strip, TablePlan

@@ -15,22 +15,12 @@ from dlrmx.plan.memory import (
     pipeline_bytes,
     routing_bytes,
 )
-from dlrmx.plan.pieces import (
-    NUMBER_BYTES,
-    SECONDS,
-    STAGES,
-    Column,
-    Style,
-    all_reduce_bytes,
-    all_reduce_seconds,
-    rates,
-    replicas,
-    style_of,
-    travelling_bytes,
-)
+from dlrmx.plan.pieces import SECONDS, STAGES, Column, all_reduce_bytes, replicas
 from dlrmx.plan.prediction import Cargo, Link, Prediction, RankMemory, Stages, TableCost, Traffic
+from dlrmx.plan.rates import all_reduce_seconds, rates
 from dlrmx.plan.shards import Plan
 from dlrmx.plan.spread import Strips, on_ranks, strip_costs, strips_of
+from dlrmx.plan.style import NUMBER_BYTES, Style, style_of, travelling_bytes
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Bools, Floats, Workload, read_workload
 from dlrmx.recipe.schema import Dlrm, Recipe

@@ -5,16 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlrmx.plan.options import Options
-from dlrmx.plan.pieces import (
-    DEVICE_BYTES,
-    HOST_BYTES,
-    STAGES,
-    Column,
-    all_reduce_bytes,
-    all_reduce_seconds,
-    replicas,
-)
+from dlrmx.plan.pieces import DEVICE_BYTES, HOST_BYTES, STAGES, Column, all_reduce_bytes, replicas
 from dlrmx.plan.place import Bins
+from dlrmx.plan.rates import all_reduce_seconds
 from dlrmx.plan.spread import Strips, make_strips, on_ranks, strip_costs
 from dlrmx.plan.workload import Floats, Ints
 

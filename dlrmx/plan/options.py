@@ -20,13 +20,12 @@ from dlrmx.plan.pieces import (
     STRAIGHT_TIMES,
     Column,
     Pieces,
-    Style,
     all_reduce_bytes,
-    all_reduce_seconds,
     costs,
     replicas,
-    style_of,
 )
+from dlrmx.plan.rates import all_reduce_seconds
+from dlrmx.plan.style import Style, style_of
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Bools, Floats, Ints, Workload, read_workload
 from dlrmx.recipe.schema import Recipe

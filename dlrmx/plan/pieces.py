@@ -7,15 +7,15 @@ Sources: only touched bags travel (dlrmx.plan.workload); traffic of look-up and 
 
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from typing import Literal, NamedTuple
 
 import numpy as np
 
 from dlrmx.plan.memory import FP32_BYTES, HEAP_TIMES, ID_BYTES, SparseKind
+from dlrmx.plan.rates import Rates, rates
 from dlrmx.plan.shards import Tier
+from dlrmx.plan.style import OURS, Style
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Floats, Ints, Workload
-from dlrmx.recipe.schema import Recipe, Threshold, WireFormat
 
 TIERS: tuple[Tier, ...] = ("hbm", "uvm_caching", "uvm")
 HBM, CACHING, UVM = range(3)
@@ -85,57 +85,6 @@ HOST_BYTES = [Column.HOST_WEIGHTS, Column.HOST_STATE]
 
 
 @dataclass(frozen=True)
-class Style:
-    """How vectors travel, and what overlaps.
-
-    exchange: "touched": only bags that a rank's rows touch, as ours; "reduce_scatter": every bag from every rank that
-    holds rows of its table, as in Neo's paper and TorchRec. overlap: "none", or "neo": ids behind the step before,
-    vectors behind the bottom MLP, gradients and update behind the all-reduce (the model in the paper's appendix).
-    forward_bytes, backward_bytes, dense_bytes: of one number of vectors, of their and of dense gradients, on its way.
-    matrix: the recipe's precision, or TF32 for its fp32. finds_forward, finds_backward: which vectors have thresholds.
-    """
-
-    exchange: Literal["touched", "reduce_scatter"] = "touched"
-    overlap: Literal["none", "neo"] = "none"
-    forward_bytes: float = 4
-    backward_bytes: float = 4
-    dense_bytes: float = 4
-    matrix: Literal["recipe", "tf32"] = "recipe"
-    message_bytes: float = 4  # of a number of a gradient in memory, as it is sent
-    finds_forward: bool = False
-    finds_backward: bool = False
-
-
-OURS = Style()
-NEO = Style("reduce_scatter", "neo", forward_bytes=2, backward_bytes=2, matrix="tf32")
-
-
-# int8 has a scale of 4 bytes on each vector: of 128 numbers, say.
-NUMBER_BYTES: dict[WireFormat, float] = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1 + 4 / 128}
-
-
-def style_of(recipe: Recipe) -> Style:
-    """Our exchange, in the formats that a recipe says."""
-    exchange, threshold = recipe.exchange, recipe.exchange.threshold
-    return Style(
-        forward_bytes=travelling_bytes(exchange.forward, threshold.forward),
-        backward_bytes=travelling_bytes(exchange.backward, threshold.backward or threshold.forward),
-        dense_bytes=NUMBER_BYTES[exchange.dense],
-        message_bytes=NUMBER_BYTES[exchange.backward],
-        finds_forward=threshold.forward is not None,
-        finds_backward=threshold.backward is not None,
-    )
-
-
-def travelling_bytes(wire: WireFormat, threshold: Threshold | None) -> float:
-    """Bytes that travel for each number: of the part that is sent in its format, and for each place a byte or a bit."""
-    if threshold is None:
-        return NUMBER_BYTES[wire]
-    sent = 1 - threshold.sparsity
-    return sent * NUMBER_BYTES[wire] + min(sent, 1 / 8)
-
-
-@dataclass(frozen=True)
 class Pieces:
     """Rectangles, as arrays of one length P.
 
@@ -150,45 +99,6 @@ class Pieces:
     cache_ratio: Floats
     node_rows: Floats
     node_ranks: Floats
-
-
-class Rates(NamedTuple):
-    """Seconds per byte, as reached."""
-
-    device: float  # of rows here and there
-    stream: float  # of device memory from end to end: copies come near its peak
-    host: float
-    all_to_all: float  # of bytes for all ranks alike
-    in_node: float  # of bytes for all ranks of the node alike
-    reduce_scatter: float
-    up_share: float  # of bytes for all ranks alike: to other ranks of the node
-    out_share: float
-
-
-def rates(topology: Topology, workload: Workload | None = None) -> Rates:
-    """Links inside a node and between nodes work side by side, so an all-to-all takes the longer of the two.
-
-    workload: its vectors are streamed, and caches hold a part of them.
-    """
-    world, reached = topology.world, topology.achieved
-    node = min(topology.ranks_per_node, world)
-    nodes = world / node
-    up_share, out_share = (node - 1) / world, (world - node) / world
-    up, out = topology.up_rate * reached.all_to_all_up, topology.out_rate * reached.all_to_all_out
-    ring_up, ring_out = topology.up_rate * reached.all_reduce_up, topology.out_rate * reached.all_reduce_out
-    vector_bytes = 0.0 if workload is None else workload.vector_bytes / world
-    uncached = vector_bytes / (vector_bytes + topology.cache_bytes) if vector_bytes else 1.0
-    return Rates(
-        device=1 / (topology.hbm_rate * reached.hbm),
-        stream=uncached / topology.hbm_rate,
-        host=max(1 / (topology.host_rate * reached.host), 1 / (topology.ddr_rate * reached.ddr)),
-        all_to_all=max(up_share / up, out_share / out),
-        in_node=(node - 1) / node / up,
-        # A ring inside the node, then rings between nodes, each over the part of one rank.
-        reduce_scatter=(node - 1) / node / ring_up + (1 - 1 / nodes) / node / ring_out,
-        up_share=up_share,
-        out_share=out_share,
-    )
 
 
 def state_numbers(cols: Floats, optimizer: SparseKind) -> Floats:
@@ -384,14 +294,3 @@ def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> F
 def all_reduce_bytes(workload: Workload) -> Floats:
     """Bytes of each table's gradient, all-reduced where it is a replica. (T,)"""
     return workload.rows * workload.dim * FP32_BYTES
-
-
-def all_reduce_seconds(num_bytes: Floats | float, topology: Topology, style: Style) -> Floats:
-    """Of `num_bytes` of fp32 on each rank: a reduce-scatter and an all-gather. Without latency.
-
-    In a narrower format parts go straight to the ranks that add them up, and sums to all, as an all-to-all does.
-    """
-    rate = rates(topology)
-    narrow = style.dense_bytes < FP32_BYTES and style.exchange == "touched"
-    second = rate.all_to_all if narrow else rate.reduce_scatter
-    return np.asarray(2 * num_bytes * style.dense_bytes / FP32_BYTES * second)

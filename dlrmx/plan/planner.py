@@ -10,10 +10,10 @@ from dlrmx.plan.facts import Facts
 from dlrmx.plan.forms import node_ranks
 from dlrmx.plan.impossible import explain
 from dlrmx.plan.options import Ask, Options, enumerate_options
-from dlrmx.plan.pieces import Style
 from dlrmx.plan.place import differencing, greedy, improved, largest_bytes_first
 from dlrmx.plan.prediction import Prediction
 from dlrmx.plan.shards import Plan
+from dlrmx.plan.style import Style
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.validate import plan_problems
 from dlrmx.recipe.schema import Recipe

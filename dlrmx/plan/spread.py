@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from dlrmx.plan.memory import SparseKind
-from dlrmx.plan.pieces import OURS, STRAIGHT_TIMES, TIERS, Column, Pieces, Style, costs
+from dlrmx.plan.pieces import STRAIGHT_TIMES, TIERS, Column, Pieces, costs
 from dlrmx.plan.shards import Plan
+from dlrmx.plan.style import OURS, Style
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Bools, Floats, Ints, Workload
 

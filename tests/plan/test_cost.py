@@ -4,8 +4,8 @@ import pytest
 
 from dlrmx.plan.cost import predict
 from dlrmx.plan.memory import HEAP_TIMES, num_parameters
-from dlrmx.plan.pieces import NEO
 from dlrmx.plan.shards import Plan, Strip, TablePlan
+from dlrmx.plan.style import NEO
 from plan_recipes import plan_recipe, processors
 
 HEAP = HEAP_TIMES["cpu"]
