@@ -49,16 +49,19 @@ def measure_cluster(
     name: Annotated[str, typer.Argument(metavar="[CLUSTER]", help="Name or file of a profile.")] = "local",
     json: options.Json = False,
 ) -> None:
-    """Measure this machine with a profile's workers, and write what plans count on into the profile."""
+    """Measure a node with a profile's workers, and write what plans count on into the profile."""
     from dlrmx.launch.measure import measure, measured_node, write_node
     from dlrmx.recipe.clusters import find_profile, node_of, profile_path, workers_per_node
     from dlrmx.recipe.tree import leaves
+    from dlrmx.units import format_number_of
 
     profile = find_profile(name)
-    say(f"measuring with {workers_per_node(profile)} workers: about a minute; other work on the machine spoils it")
-    measured = measure(profile)
+    where = "here" if profile.scheduler == "local" else f"on a node of {name}, by a job"
+    workers = format_number_of(workers_per_node(profile), "worker")
+    say(f"measuring {where}, with {workers}: about a minute; other work on the machine spoils it")
+    measured = measure(profile, say)
     node, path = measured_node(measured, node_of(profile)), profile_path(name)
-    write_node(node, path, f"measured {time.strftime('%Y-%m-%d')} with {measured.world} workers")
+    write_node(node, path, f"measured {time.strftime('%Y-%m-%d')} with {format_number_of(measured.world, 'worker')}")
     if json:
         print_json(file=str(path), node=node.model_dump(exclude_none=True), **measured.found_json())
     else:

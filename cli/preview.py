@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dlrmx.units import format_bytes, format_count
+from dlrmx.units import format_bytes, format_count, format_number_of
 
 from . import options
 from .output import pairs, print_json, print_result
@@ -73,6 +73,6 @@ def _facts_text(loaded: "Loaded", splits: str | None) -> str:
             "model": f"{facts['model']} on {facts['data']} data",
             "tables": f"{facts['tables']} with {format_count(facts['rows'])} rows, for {facts['features']} features",
             "bytes": f"{format_bytes(facts['bytes'])} of tables and their optimizer state",
-            "batch": f"{facts['batch']:,} rows over {facts['ranks']} rank{'' if facts['ranks'] == 1 else 's'}",
+            "batch": f"{facts['batch']:,} rows over {format_number_of(facts['ranks'], 'rank')}",
         }
     )

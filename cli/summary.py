@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from dlrmx.units import format_duration
+from dlrmx.units import format_duration, format_number_of
 
 from .failure import diagnosis_of, failure_lines, good_checkpoint
 from .live import evaluation_text
@@ -123,7 +123,7 @@ def _state_words(state: "RunState") -> str:
         (state.steps_repeated if live else 0, "step", "repeated"),
         (state.nodes_lost if live else 0, "node", "lost"),
     )
-    parts = (f"{count:,} {what}{'' if count == 1 else 's'} {how}" for count, what, how in counts if count)
+    parts = (f"{format_number_of(count, what)} {how}" for count, what, how in counts if count)
     return ", ".join([state.state, *parts])
 
 

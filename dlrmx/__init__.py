@@ -158,6 +158,7 @@ launch/: from a plan to running workers. torchx is imported here alone.
     launch/retry.py           whether a failed run is tried again
     launch/measure.py         has a cluster measured by workers of its own, and writes its profile
     launch/doctor.py          whether a machine can do its part in a job
+    launch/errand.py          a module of ours on a cluster's nodes, by a job of its own
     launch/examine.py         asks a cluster's scheduler, and each of its nodes by a job of its own
     launch/processes.py       processes as /proc shows them
 

@@ -23,6 +23,11 @@ def format_count(count: float) -> str:
     return f"{_three_digits(value)}{_COUNT_UNITS[unit]}"
 
 
+def format_number_of(count: int, what: str) -> str:
+    """So many things: '1 worker', '2,000 workers'."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def format_duration(seconds: float) -> str:
     """Wall time: '0.25 s', '42 s', '3 min 20 s', '2 h 05 min', '3 d 04 h'."""
     if seconds < 9.5:

@@ -2,7 +2,15 @@
 
 import pytest
 
-from dlrmx.units import format_bytes, format_count, format_duration, format_metric, format_rate, format_short
+from dlrmx.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_metric,
+    format_number_of,
+    format_rate,
+    format_short,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +80,7 @@ def test_rates_keep_three_digits() -> None:
 def test_short_times() -> None:
     shown = [format_short(seconds) for seconds in (0, 1.5e-6, 0.0009994, 0.00099951, 0.0384, 1.25, 1234.0)]
     assert shown == ["0", "1.5 us", "999 us", "1 ms", "38.4 ms", "1.25 s", "1234 s"]
+
+
+def test_one_thing_has_no_s() -> None:
+    assert [format_number_of(count, "rank") for count in (0, 1, 2_000)] == ["0 ranks", "1 rank", "2,000 ranks"]

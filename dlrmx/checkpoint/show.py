@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dlrmx.checkpoint.manifest import CheckpointManifest, Json, read_manifest
 from dlrmx.plan.shards import Plan, TablePlan
+from dlrmx.units import format_number_of
 
 
 @dataclass(frozen=True)
@@ -79,4 +80,4 @@ def _plan_lines(manifest: CheckpointManifest) -> tuple[str, ...]:
 
 def _num_ranks(name: str, table: TablePlan, world: int) -> str:
     ranks = {rectangle.rank for rectangle in table.rectangles(name)} if table.strips else set(range(world))
-    return "1 rank" if len(ranks) == 1 else f"{len(ranks)} ranks"
+    return format_number_of(len(ranks), "rank")

@@ -4,6 +4,7 @@ Left alone it kills the other workers only 30 s after one has died, because they
 """
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from dlrmx.launch.place import Place, interface_of
 from dlrmx.launch.processes import NOT_SEEN, Worker, die_with_parent, is_alive, kill_group, workers_of
 from dlrmx.runs.events import read_events
 from dlrmx.runs.layout import AttemptPaths
+from dlrmx.units import format_number_of
 
 POLL_S = 0.2
 # After one worker's death the others get so long to say what they saw before they are killed.
@@ -80,9 +82,9 @@ def start_agent(
     command += ["--signals-to-handle=SIGINT", f"--shutdown-timeout={int(grace_s)}", "--max-restarts=0"]
     command += [f"--nproc-per-node={workers}", f"--monitor-interval={POLL_S}", *worker, str(run), str(attempt.number)]
     with attempt.node_log(place.node).open("ab") as log:
-        log.write(
-            f"=== attempt {attempt.number}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}, {workers} workers\n".encode()
-        )
+        node = f"node {place.node} of {place.nodes}, {socket.gethostname()}"
+        began, ranks = time.strftime("%Y-%m-%d %H:%M:%S %z"), format_number_of(workers, "worker")
+        log.write(f"=== attempt {attempt.number}, {node}, {ranks}, {began}\n".encode())
         log.flush()
         return subprocess.Popen(
             command,

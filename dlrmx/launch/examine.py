@@ -1,27 +1,21 @@
 """Asks a cluster whether jobs of ours could run there: its scheduler first, then every node, by a job of its own."""
 
 import os
-import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlrmx import __version__
 from dlrmx.errors import DlrmxError
-from dlrmx.launch.app import ROLE, app_def
+from dlrmx.launch.app import app_def
 from dlrmx.launch.doctor import Finding, read_reports
+from dlrmx.launch.errand import errand_spec, run_errand
 from dlrmx.launch.job import JOB_VARIABLE, JobSpec
-from dlrmx.launch.remote import ENDED
-from dlrmx.launch.submit import scheduler_of
 from dlrmx.recipe.profiles import KubernetesProfile, Profile, SlurmProfile
 from dlrmx.runs.layout import RunPaths
 
 MODULE = "dlrmx.launch.doctor"
-LOOK_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -38,14 +32,8 @@ def examine_cluster(profile: Profile, say: Callable[[str], None]) -> list[Examin
     here = Examined(None, os.uname().nodename, tuple(scheduler_findings(profile)))
     if any(finding.verdict == "failed" for finding in here.findings):
         return [here]
-    spec = JobSpec(
-        dlrmx=__version__,
-        run=f"doctor-{time.strftime('%y%m%d-%H%M%S')}-{os.getpid()}",
-        root=profile.root,
-        recipe="",
-        profile=profile.model_dump(mode="json"),
-    )
-    text = _run_here(spec, profile) if profile.scheduler == "local" else _run_there(spec, profile, say)
+    spec, words = errand_spec("doctor", profile), ("-m", MODULE)
+    text = _run_here(spec, profile) if profile.scheduler == "local" else run_errand(spec, profile, words, say)
     reports = read_reports(text)
     nodes = [_examined(reports.get(node, []), node, text) for node in range(profile.nodes)]
     return [*([here] if here.findings else []), *nodes]
@@ -130,44 +118,6 @@ def _run_here(spec: JobSpec, profile: Profile) -> str:
         check=False,
     )
     return f"{done.stdout}\n{done.stderr}"
-
-
-def _run_there(spec: JobSpec, profile: Profile, say: Callable[[str], None]) -> str:
-    """The output of a job that examines every node."""
-    run = RunPaths(Path(spec.root) / spec.run)
-    app = app_def(spec, profile)
-    app.roles[0].args = ["-m", MODULE]
-    with scheduler_of(profile) as scheduler:
-        if profile.scheduler == "slurm":
-            run.dir.mkdir(parents=True)
-        try:
-            job = scheduler.schedule(scheduler.submit_dryrun(app, {}))
-            _wait(scheduler, job, say)
-            if profile.scheduler == "slurm":
-                return run.launch_log.read_text(errors="replace") if run.launch_log.exists() else ""
-            lines = [line for node in range(profile.nodes) for line in scheduler.log_iter(job, ROLE, node)]
-            return "".join(lines)
-        finally:
-            if profile.scheduler == "slurm":
-                shutil.rmtree(run.dir, ignore_errors=True)
-
-
-def _wait(scheduler: Any, job: str, say: Callable[[str], None]) -> None:
-    told = ""
-    try:
-        while True:
-            said = scheduler.describe(job)
-            if said is not None and said.state in ENDED:
-                return
-            words = "" if said is None else f"{said.state.name.lower()} {said.msg}".strip()
-            if words != told:
-                told = words
-                say(f"job {job}: {words}")
-            time.sleep(LOOK_S)
-    except BaseException:
-        with suppress(DlrmxError):
-            scheduler.cancel(job)
-        raise
 
 
 def _examined(report: list[tuple[str, Finding]], node: int, text: str) -> Examined:

@@ -1,4 +1,8 @@
-"""Has this machine measured by workers of its own, and writes what was found into a profile's `node` section."""
+"""Has a node measured by workers of its own, and writes what was found into a profile's `node` section.
+
+The node is this machine or, of a cluster, one that a job gets: `python -m dlrmx.launch.measure` runs on it, with the
+job in DLRMX_JOB, and prints what was found as JSON lines that begin with MARK.
+"""
 
 import json
 import os
@@ -6,6 +10,8 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +20,19 @@ import yaml
 
 from dlrmx.errors import ClusterError, InputError, Problem
 from dlrmx.launch.agent import agent_env
+from dlrmx.launch.errand import errand_spec, run_errand
+from dlrmx.launch.job import JOB_VARIABLE, JobSpec
 from dlrmx.launch.processes import die_with_parent
 from dlrmx.plan.calibrate import calibrated
 from dlrmx.plan.topology import topology_of
 from dlrmx.recipe.clusters import workers_per_node
 from dlrmx.recipe.node import Node
-from dlrmx.recipe.profiles import LocalProfile, Profile
+from dlrmx.recipe.profiles import LocalProfile, Profile, read_profile
 
+MODULE = "dlrmx.launch.measure"
 WORKER = ("-m", "dlrmx.train.measure")
+MARK = '{"dlrmx_measured": '
+PIECE = 400  # characters: srun and kubelets cut long lines
 # A layer forward and backward: product and bias, ReLU, sum, and each of their gradients.
 OPERATIONS_OF_A_LAYER = 8
 NANOSECONDS = ("id", "row", "update", "vector", "number", "product", "parameter")
@@ -55,15 +66,29 @@ class Measured:
         return {"lines": {name: asdict(line) for name, line in self.lines.items()}, "stages": self.stages}
 
 
-def measure(profile: Profile, worker: tuple[str, ...] = WORKER) -> Measured:
-    """Measure one node with as many workers as the profile has on it. From the main thread.
+def measure(profile: Profile, say: Callable[[str], None], worker: tuple[str, ...] = WORKER) -> Measured:
+    """Measure a node of the profile with as many workers as it has on it. From the main thread.
 
-    Raises InputError where that node is not this machine, ClusterError where the workers fail.
+    `say` hears why a cluster's job waits. Raises InputError where nothing can be run on the profile, ClusterError where
+    the workers fail.
     """
-    if profile.scheduler != "local":
-        hint = "on one of its nodes, with its own python: dlrmx clusters measure local"
-        what = f"is a profile of scheduler {profile.scheduler}: only this machine can be measured"
-        raise InputError([Problem(what, key="cluster", hint=hint)])
+    if profile.scheduler == "none":
+        hint = "on one of its nodes: dlrmx clusters measure local, or with a profile of its scheduler"
+        raise InputError([Problem("can only be planned for: nothing runs on it", key="cluster", hint=hint)])
+    if profile.scheduler == "local":
+        return _read(_measure_here(profile, worker))
+    one = profile.model_copy(update={"nodes": 1})
+    output = run_errand(errand_spec("measure", one), one, ("-m", MODULE, *worker), say)
+    found = "".join(_pieces(output))
+    if not found:
+        hint = "python and setup in the cluster profile; its nodes need the dlrmx of this machine"
+        last = "\n".join(output.strip().splitlines()[-15:])
+        raise ClusterError(f"the node that was to be measured says: {last or 'not a word'}", hint=hint)
+    return _read(json.loads(found))
+
+
+def _measure_here(profile: Profile, worker: tuple[str, ...]) -> dict[str, Any]:
+    """What the workers on this machine wrote. Raises ClusterError where they fail."""
     workers = workers_per_node(profile)
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "measured.json"
@@ -80,7 +105,30 @@ def measure(profile: Profile, worker: tuple[str, ...] = WORKER) -> Measured:
         )
         if done.returncode != 0 or not found.is_file():
             raise ClusterError(f"the measuring workers failed (exit code {done.returncode}):\n{_words(done.stderr)}")
-        return _read(json.loads(found.read_text()))
+        measured: dict[str, Any] = json.loads(found.read_text())
+        return measured
+
+
+def _pieces(output: str) -> Iterator[str]:
+    """The pieces of what a node found, of a job's output; whatever else stands there is passed over."""
+    for line in output.splitlines():
+        _, mark, rest = line.partition(MARK)
+        if mark:
+            with suppress(ValueError):
+                yield json.loads(rest.rstrip()[:-1])
+
+
+def main(worker: tuple[str, ...]) -> int:
+    """Measure this node of the job in the environment. Exits 0 whatever comes: a scheduler is not to try again."""
+    spec = JobSpec.from_variable(os.environ.get(JOB_VARIABLE, ""))
+    try:
+        text = json.dumps(_measure_here(read_profile(spec.profile), worker))
+    except ClusterError as error:
+        print(error, flush=True)
+        return 0
+    for start in range(0, len(text), PIECE):
+        print(f"{MARK}{json.dumps(text[start : start + PIECE])}}}", flush=True)
+    return 0
 
 
 def measured_node(measured: Measured, before: Node) -> Node:
@@ -165,3 +213,7 @@ def _words(log: str) -> str:
 def _rounded(value: float) -> float:
     """Three significant digits: a measurement has no more."""
     return float(f"{value:.3g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(tuple(sys.argv[1:]) or WORKER))

@@ -7,6 +7,8 @@ a fresh budget: a person has looked at the run.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlrmx.units import format_number_of
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -46,8 +48,10 @@ def decide(outcomes: Sequence[Outcome], *, attempts_without_progress: int, stop_
             break
         futile += 1
     if futile >= attempts_without_progress:
-        attempts = "1 attempt" if futile == 1 else f"{futile} attempts in a row"
-        return GiveUp(f"{attempts} ended without a new checkpoint (retry.attempts_without_progress)")
+        attempts = format_number_of(futile, "attempt")
+        return GiveUp(
+            f"{attempts}{' in a row' * (futile > 1)} ended without a new checkpoint (retry.attempts_without_progress)"
+        )
     return Retry()
 
 

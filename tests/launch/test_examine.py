@@ -1,34 +1,17 @@
 """doctor on clusters: a scheduler that answers or does not, rights that are missing, and every node by a job."""
 
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dlrmx.launch.doctor import Finding
 from dlrmx.launch.examine import RIGHTS, examine_cluster, scheduler_findings
-from dlrmx.launch.place import free_port
-from dlrmx.recipe.profiles import KubernetesProfile, SlurmProfile
-from kube_lab import volcano_schema
+from dlrmx.recipe.profiles import SlurmProfile
+from kube_lab import pod_profile, volcano_schema
 from kube_nodes import running
 from kube_server import VOLCANO_JOBS, Cluster, serving, write_kubeconfig
 
 SINFO = '#!/bin/sh\necho "main* up 4"\n'
-
-
-def kubernetes(root: Path, **changes: Any) -> KubernetesProfile:
-    profile = {
-        "scheduler": "kubernetes",
-        "image": "dlrmx:test",
-        "nodes": 2,
-        "workers_per_node": 1,
-        "root": str(root),
-        "python": sys.executable,
-        "port": free_port(),
-        "volumes": {"runs": {"host_path": str(root), "mount": str(root)}},
-    }
-    return KubernetesProfile.model_validate({**profile, **changes})
 
 
 def by_name(findings: tuple[Finding, ...]) -> dict[str, Finding]:
@@ -40,7 +23,7 @@ def test_every_pod_is_examined_by_a_job(tmp_path: Path, monkeypatch: pytest.Monk
     with running(cluster) as (url, _):
         write_kubeconfig(tmp_path / "kubeconfig", url)
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-        asked, *nodes = examine_cluster(kubernetes(tmp_path / "runs"), said.append)
+        asked, *nodes = examine_cluster(pod_profile(tmp_path / "runs"), said.append)
         assert {finding.verdict for finding in asked.findings} == {"ok"}
         assert [node.node for node in nodes] == [0, 1]
         for node in nodes:
@@ -61,7 +44,7 @@ def test_each_right_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest
     with serving(cluster) as url:
         write_kubeconfig(tmp_path / "kubeconfig", url, token="ann")
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-        findings = tuple(scheduler_findings(kubernetes(tmp_path, kind=kind)))
+        findings = tuple(scheduler_findings(pod_profile(tmp_path, kind=kind)))
     failed = [finding for finding in findings if finding.verdict == "failed"]
     assert [(finding.what, finding.hint) for finding in failed] == [
         ("right to get pods/log", "docs/kubernetes.md has the Role to ask for")
@@ -73,7 +56,7 @@ def test_without_volcano_nothing_is_submitted(tmp_path: Path, monkeypatch: pytes
     with serving(cluster) as url:
         write_kubeconfig(tmp_path / "kubeconfig", url)
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-        (asked,) = examine_cluster(kubernetes(tmp_path), lambda _: None)
+        (asked,) = examine_cluster(pod_profile(tmp_path), lambda _: None)
     (finding,) = asked.findings
     assert (finding.verdict, "Volcano is not installed" in finding.said) == ("failed", True)
     assert "cluster.kind=job" in finding.hint

@@ -11,6 +11,9 @@ from dlrmx.plan.topology import topology_of
 from dlrmx.recipe.node import Achieved, Node
 from dlrmx.recipe.profiles import LocalProfile, read_profile
 from dlrmx.recipe.yaml_file import read_yaml
+from kube_lab import pod_profile, volcano_schema
+from kube_nodes import running
+from kube_server import VOLCANO_JOBS, Cluster, write_kubeconfig
 
 RATES = {
     "matrix_fp32": (80e-6, 50e9),
@@ -69,20 +72,48 @@ def test_only_the_node_section_of_a_profile_changes(tmp_path: Path) -> None:
     assert path.read_text().splitlines() == lines
 
 
-def test_a_cluster_is_not_measured_from_here() -> None:
-    with pytest.raises(InputError, match="only this machine can be measured"):
-        measure(read_profile({"scheduler": "slurm"}))
+# Stands for the workers: each rank says what it is, and rank 0 writes what it found.
+WORKER = """
+import json, os, sys
+line = {"fixed_s": 0.5, "rate": 2.0, "points": [[1.0, 1.0]]}
+if os.environ["RANK"] == "0":
+    found = {"world": int(os.environ["WORLD_SIZE"]), "device": "cpu", "threads": 1}
+    json.dump({**found, "lines": {"copy": line, "x" * 900: line}, "stages": {}}, open(sys.argv[1], "w"))
+"""
+
+
+def test_a_node_of_a_cluster_is_measured_by_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one node, whatever the profile has; what it found comes whole through the pod's log."""
+    (tmp_path / "worker.py").write_text(WORKER)
+    cluster, said = Cluster(schema=volcano_schema()), list[str]()
+    profile = pod_profile(tmp_path / "runs", nodes=3, workers_per_node=2)
+    with running(cluster) as (url, _):
+        write_kubeconfig(tmp_path / "kubeconfig", url)
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        found = measure(profile, said.append, worker=(str(tmp_path / "worker.py"),))
+        (job,) = cluster.list(VOLCANO_JOBS, "ads")
+        with pytest.raises(ClusterError, match=r"(?s)says: the measuring workers failed.*No module named no_such"):
+            measure(profile, said.append, worker=("-m", "no_such"))
+    assert job["spec"]["minAvailable"] == 1
+    assert (found.world, found.device, set(found.lines)) == (2, "cpu", {"copy", "x" * 900})
+    assert found.lines["copy"] == Line(0.5, 2.0, ((1.0, 1.0),))
+    assert any("running" in words for words in said)
+
+
+def test_what_can_only_be_planned_for_is_not_measured() -> None:
+    with pytest.raises(InputError, match="nothing runs on it"):
+        measure(read_profile({"scheduler": "none"}), print)
 
 
 def test_workers_that_fail_are_quoted() -> None:
     profile = LocalProfile(scheduler="local", workers_per_node=1)
     with pytest.raises(ClusterError, match=r"(?s)workers failed.*No module named no_such"):
-        measure(profile, worker=("-m", "no_such"))
+        measure(profile, print, worker=("-m", "no_such"))
 
 
 @pytest.mark.slow
 def test_this_machine_can_be_measured() -> None:
-    found = measure(LocalProfile(scheduler="local", workers_per_node=2))
+    found = measure(LocalProfile(scheduler="local", workers_per_node=2), print)
     assert (found.device, found.world, set(found.lines)) == ("cpu", 2, set(RATES))
     for name, line in found.lines.items():
         works, seconds = zip(*line.points, strict=True)
