@@ -30,6 +30,7 @@ FOLLOW_S = 0.2
 
 STATES = {
     "created": AppState.SUBMITTED,
+    "waiting": AppState.PENDING,
     "running": AppState.RUNNING,
     "stopping": AppState.RUNNING,
     "stopped": AppState.CANCELLED,
