@@ -57,6 +57,21 @@ def root_of(loaded: "Loaded") -> Path:
     return seen_root(loaded.profile)
 
 
+def new_root(loaded: "Loaded") -> Path:
+    """`root_of`, for a run that is to be made there. InputError where a cluster's file system is not mounted here."""
+    from dlrmx.recipe.profiles import KubernetesProfile
+
+    root, profile = root_of(loaded), loaded.profile
+    pods = isinstance(profile, KubernetesProfile)
+    copies = isinstance(profile, KubernetesProfile) and profile.root_here is None
+    if profile.scheduler != "local" and not copies and not root.parent.is_dir():
+        key = "cluster.root_here" if pods else "cluster.root"
+        hint = f"is it mounted here? Else mkdir -p {root.parent}, or another folder: -s {key}=..."
+        what = f"{root.parent} is no folder on this machine, so no run can be made in {root}"
+        raise InputError([Problem(what, key=key, hint=hint)])
+    return root
+
+
 def as_nodes_see(loaded: "Loaded", words: dict[str, str]) -> dict[str, str]:
     """A job's words, with paths in the root as its nodes have them: this machine may see that elsewhere."""
     here = root_of(loaded).resolve()

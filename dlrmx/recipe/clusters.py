@@ -46,11 +46,12 @@ GPU_KINDS: dict[str, NodeKind] = {
 
 @dataclass(frozen=True)
 class FoundProfile:
-    """A profile as it was resolved: its values, its name ("inline" in a recipe), and each key's origin."""
+    """A profile as it was resolved: its values, name ("inline" in a recipe), each key's origin, and its file or ""."""
 
     profile: Profile
     name: str
     origins: dict[str, str]
+    file: str
 
 
 def find_profile(name: str) -> Profile:
@@ -107,6 +108,7 @@ def resolve_profile(cluster: Any, places: dict[str, str], overrides: Document, n
             profile = wanted.model_validate(raw)
         except ValidationError as error:
             problems += [_placed(problem, document, overrides, where) for problem in explain(error, raw, wanted)]
+            profile = _without_broken(wanted, raw, error)
     if profile is not None:
         problems += [_placed(problem, document, overrides, where) for problem in _rules(profile)]
     if problems or profile is None:
@@ -114,7 +116,7 @@ def resolve_profile(cluster: Any, places: dict[str, str], overrides: Document, n
             problems = [replace(p, where="--nodes") if p.key == "nodes" else p for p in problems]
         raise InputError([replace(p, key=f"cluster.{p.key}") for p in problems])
     origins = {key: _origin(key, name, raw, document, overrides, nodes) for key, _ in leaves(profile)}
-    return FoundProfile(_with_paths(profile), name, origins)
+    return FoundProfile(_with_paths(profile), name, origins, document.name)
 
 
 def world_size(profile: Profile) -> int:
@@ -192,6 +194,15 @@ def _merge(raw: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def _without_broken(wanted: type[Profile], raw: dict[str, Any], error: ValidationError) -> Profile | None:
+    """The profile without the settings that are broken, so that all problems can be told at once; None: no profile."""
+    broken = {each["loc"][0] for each in error.errors() if each["loc"]}
+    try:
+        return wanted.model_validate({key: value for key, value in raw.items() if key not in broken})
+    except ValidationError:
+        return None
+
+
 def _rules(profile: Profile) -> Iterator[Problem]:
     if not _is_utf8(_absolute(profile.root)):
         yield Problem("its path is not UTF-8 text", key="root", hint="-s cluster.root=/another/folder")
@@ -211,7 +222,7 @@ def _rules(profile: Profile) -> Iterator[Problem]:
 
 
 def _placed(problem: Problem, document: Document, overrides: Document, where: str) -> Problem:
-    place = place_of(problem.key, overrides.places) or place_of(problem.key, document.places) or where
+    place = place_of(problem.key, overrides.places) or place_of(problem.key, document.places) or document.name or where
     return Problem(problem.what, where=place, key=problem.key, hint=problem.hint)
 
 

@@ -46,7 +46,7 @@ def checkpoints_stay(recipe: Recipe, profile: Profile) -> Iterator[Problem]:
     if not isinstance(profile, KubernetesProfile) or not recipe.checkpoint.save:
         return
     volume = volume_of_root(profile)
-    hint = "add a volume around root, or give up checkpoints: checkpoint.save: false"
+    hint = "add a volume around root, or give up checkpoints: -s checkpoint='{save: false}'"
     if volume is None:
         what = f"no volume holds {profile.root}: checkpoints would be lost with their pods"
         yield Problem(what, key="cluster.volumes", hint=hint)

@@ -63,7 +63,8 @@ def load_recipe(
     recipe, problems = _validate(document)
     problems = [*document.problems, *problems, *profile_problems]
     if recipe is not None and profile is not None:
-        problems += [_placed(problem, document) for problem in checkpoints_stay(recipe, profile.profile)]
+        stay = checkpoints_stay(recipe, profile.profile)
+        problems += [replace(p, where=profile.file) if profile.file else _placed(p, document) for p in stay]
     if problems or recipe is None or profile is None:
         raise InputError(sorted(problems, key=_by_line))
     if isinstance(recipe.cluster, dict):

@@ -74,8 +74,22 @@ Time = Annotated[
 Option = Annotated[str, _matches(r"[a-z][a-z0-9-]*[a-z0-9]", "an option's long name without the dashes in front")]
 
 
+def seconds_of(time: str) -> int:
+    """Of a time limit as sbatch reads it: M, M:S, H:M:S, DAYS-H, DAYS-H:M or DAYS-H:M:S; 0 is no limit."""
+    days, dash, clock = time.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    hours, minutes, seconds = [*parts, 0, 0][:3] if dash else [0, *parts, 0][:3] if len(parts) < 3 else parts
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
 def slurm_problems(profile: "SlurmProfile") -> Iterator[Problem]:
     """What is wrong with a profile by itself, keyed inside of it."""
+    limit = seconds_of(profile.time) if profile.time is not None else 0
+    if 0 < limit <= profile.grace.minutes * 60:
+        what = (
+            f"of {profile.grace.minutes:g} minutes is not under `time`, {profile.time}: a job would save as it starts"
+        )
+        yield Problem(what, key="grace", hint="lower it, or raise `time`")
     for option, value in profile.sbatch.items():
         key = f"sbatch.{option}"
         if option in OWNED:

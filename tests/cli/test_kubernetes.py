@@ -108,6 +108,6 @@ def test_a_run_on_two_pods_from_train_to_report(tmp_path: Path, kind: str, seen:
         assert f"{run.name}: done  step 3 of 3" in found.stdout, found.stderr
         assert (str(volume) in found.stdout) == seen
         assert "step-00000003" in found.stdout
-        assert "workers" in dlrmx(tmp_path, "logs", run.name, env=env).stdout
+        assert "attempt 1, node 1 of 2" in dlrmx(tmp_path, "logs", run.name, env=env).stdout
         assert run.name in dlrmx(tmp_path, "runs", env=env).stdout
         assert dlrmx(tmp_path, "report", run.name, env=env).returncode == 0

@@ -82,6 +82,14 @@ def test_a_job_that_may_have_been_submitted_keeps_its_run(
     assert "clicks-1" in dlrmx("runs").stdout
 
 
+def test_a_file_system_that_is_not_mounted_here_is_not_made_up(tmp_path: Path, dlrmx: Dlrmx) -> None:
+    write(tmp_path)
+    done = dlrmx("train", "clicks.yaml", "--cluster", "big", "-s", f"cluster.root={tmp_path}/scratch/me/dlrmx")
+    assert done.exit_code == 2
+    assert f"cluster.root: {tmp_path}/scratch/me is no folder on this machine" in done.stderr
+    assert not (tmp_path / "scratch").exists()
+
+
 def test_a_plan_is_promised_only_where_its_nodes_are_known_here(tmp_path: Path, dlrmx: Dlrmx) -> None:
     """This machine's memory says nothing of theirs; and data that are not prepared say nothing yet."""
     write(tmp_path)

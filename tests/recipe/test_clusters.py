@@ -108,6 +108,7 @@ def test_problems_of_profile_and_recipe_come_together_each_with_its_file(example
         load_recipe(example, ["train.batch=0"], cluster="big")
     assert [(problem.where, problem.key) for problem in caught.value.problems] == [
         ("-s", "train.batch"),
+        ("clusters/big.yaml:2", "cluster.nodes"),  # given twice; and above 1 on this machine
         ("clusters/big.yaml:2", "cluster.nodes"),
         ("clusters/big.yaml:3", "cluster.worker"),
     ]

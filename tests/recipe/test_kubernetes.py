@@ -52,7 +52,8 @@ def test_the_example_is_a_profile(tmp_path: Path) -> None:
 def test_checkpoints_need_a_volume(tmp_path: Path) -> None:
     found = problems(tmp_path, volumes={"data": {"nfs": "filer:/data", "mount": "/data"}})
     assert "no volume holds /runs/me: checkpoints would be lost" in found["cluster.volumes"]
-    assert "checkpoint.save: false" in found["cluster.volumes"]
+    assert "-s checkpoint='{save: false}'" in found["cluster.volumes"]
+    assert load(tmp_path, "checkpoint={save: false}", volumes={}).volumes == {}
     beside = problems(tmp_path, volumes={"runs": {**RUNS, "mount": "/runs/m"}})
     assert "cluster.volumes" in beside, "a path that begins alike is another folder"
     assert "read_only" in problems(tmp_path, volumes={"runs": {**RUNS, "read_only": True}})["cluster.root"]

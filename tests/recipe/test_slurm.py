@@ -10,6 +10,7 @@ from dlrmx.errors import InputError
 from dlrmx.recipe.clusters import find_profile, workers_per_node
 from dlrmx.recipe.load import load_recipe
 from dlrmx.recipe.profiles import SlurmProfile
+from dlrmx.recipe.sbatch import seconds_of
 from fake_job import RECIPE
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "clusters" / "slurm.yaml"
@@ -102,3 +103,46 @@ def test_keys_of_another_scheduler_are_unknown(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(RECIPE + yaml.safe_dump({"cluster": {"partition": "a100"}}))
     with pytest.raises(InputError, match=r"cluster\.partition"):
         load_recipe(tmp_path / "tiny.yaml")
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("0", 0),
+        ("90", 5_400),
+        ("1:30", 90),
+        ("2:00:05", 7_205),
+        ("1-6", 108_000),
+        ("1-6:30", 109_800),
+        ("2-0:0:7", 172_807),
+    ],
+)
+def test_times_are_read_as_sbatch_does(time: str, seconds: int) -> None:
+    """The forms of sbatch's manual."""
+    assert seconds_of(time) == seconds
+
+
+def test_a_grace_is_under_the_time_limit(tmp_path: Path) -> None:
+    found = problems(tmp_path, time="00:30:00", grace={"minutes": 30})
+    assert "of 30 minutes is not under `time`, 00:30:00" in found["cluster.grace"]
+    assert load(tmp_path, time="00:30:01", grace={"minutes": 30}).grace.minutes == 30
+    assert load(tmp_path, time="0", grace={"minutes": 30}).time == "0", "no limit at all"
+
+
+def test_all_problems_of_a_profile_are_told_at_once(tmp_path: Path) -> None:
+    """Rules, too, where another setting is none."""
+    found = problems(tmp_path, gpu=8, sbatch={"nodes": 3})
+    assert set(found) == {"cluster.gpu", "cluster.sbatch.nodes"}
+
+
+def test_problems_of_a_file_name_it(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    (tmp_path / "big.yaml").write_text("scheduler: slurm\ntime: 0:01\n")
+    (tmp_path / "pods.yaml").write_text("scheduler: kubernetes\nimage: x:1\n")
+    where = {}
+    for name in ("big", "pods"):
+        with pytest.raises(InputError) as refused:
+            load_recipe(tmp_path / "tiny.yaml", cluster=str(tmp_path / f"{name}.yaml"))
+        (problem,) = refused.value.problems
+        where[problem.key] = problem.where
+    assert where == {"cluster.grace": str(tmp_path / "big.yaml"), "cluster.volumes": str(tmp_path / "pods.yaml")}
