@@ -49,6 +49,15 @@ def test_the_example_is_a_profile(tmp_path: Path) -> None:
     assert set(KubernetesProfile.model_fields) - keys == {"workers_per_node", "python", "service_account", "port"}
 
 
+def test_the_least_profile_of_the_docs_is_one(tmp_path: Path) -> None:
+    text = EXAMPLE.parents[1].joinpath("kubernetes.md").read_text()
+    (tmp_path / "least.yaml").write_text(text.partition("```yaml profile\n")[2].partition("```")[0])
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    profile = load_recipe(tmp_path / "tiny.yaml", cluster=str(tmp_path / "least.yaml")).profile
+    assert isinstance(profile, KubernetesProfile)
+    assert (profile.kind, profile.nodes, workers_per_node(profile), profile.cpus) == ("job", 2, 2, 4)
+
+
 def test_checkpoints_need_a_volume(tmp_path: Path) -> None:
     found = problems(tmp_path, volumes={"data": {"nfs": "filer:/data", "mount": "/data"}})
     assert "no volume holds /runs/me: checkpoints would be lost" in found["cluster.volumes"]
