@@ -1,7 +1,8 @@
 """dlrmx clusters: the cluster profiles found here, what one says, and how fast it is."""
 
+import json as json_module
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -39,9 +40,16 @@ def show_cluster(
     if json:
         print_json(name=name, profile=profile.model_dump(mode="json"), counted_on=numbers)
         return
-    said = {key: "" if value is None else str(value) for key, value in leaves(profile)}
+    said = {key: _as_written(value) for key, value in leaves(profile)}
     counts = {f"node.{key}": f"{number:.4g}" for key, number in numbers.items()}
     print_result(pairs({key: text for key, text in said.items() if text or not key.startswith("node")} | counts))
+
+
+def _as_written(value: Any) -> str:
+    """A setting's value as a profile has it; nothing where it has none."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json_module.dumps(value, ensure_ascii=False, default=lambda model: model.model_dump(exclude_none=True))
 
 
 @app.command("measure")

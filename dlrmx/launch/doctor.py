@@ -238,6 +238,7 @@ def meet(place: Place, token: str) -> Finding:
 
 
 def _by(address: str | None) -> str:
+    address = address and address.removeprefix("::ffff:")  # IPv4, as a socket of both kinds has it
     interface = interface_of(address) if address is not None else None
     return f"{address}, interface {interface}" if interface else str(address)
 

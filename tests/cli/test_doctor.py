@@ -9,7 +9,7 @@ import pytest
 
 from dlrmx.launch.doctor import Finding
 from dlrmx.launch.examine import Examined
-from dlrmx_cli.doctor import examined_text
+from dlrmx_cli.doctor import examined_text, nodes_text
 from scripted import Dlrmx
 
 
@@ -61,3 +61,17 @@ def test_the_text_has_a_line_per_finding_and_its_hint() -> None:
 def test_the_launcher_itself_imports_no_torch() -> None:
     code = "import sys, dlrmx.launch.examine, dlrmx_cli.doctor; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_of_further_nodes_what_differs_is_told() -> None:
+    """Names and addresses always do, and say nothing."""
+
+    def of(node: int, version: str) -> Examined:
+        host = Finding("host name", "ok", f"n{node} is 10.0.0.{node}, interface eth0")
+        by = Finding("nodes", "ok", "all 3 have come; by 10.0.0.9" if node == 0 else f"reaches node 0 by 10.0.0.{node}")
+        return Examined(node, f"n{node}", (host, Finding("torch", "ok", version), by))
+
+    first, second, third = nodes_text([of(0, "2.13"), of(1, "2.13"), of(2, "2.12")])
+    assert first.splitlines()[0] == "node 0: n0"
+    assert second == "node 1: n1, as the first node"
+    assert third.splitlines() == ["node 2: n2, as the first node, but for", "  ok      torch  2.12"]
