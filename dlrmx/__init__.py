@@ -179,6 +179,8 @@ parallel/: applies a plan to a model.
     parallel/codec.py         wire formats: fp32, fp16, bf16, int8
     parallel/coded_sum.py     a sum over all ranks in a wire format
     parallel/wire.py          every collective on training data, counted
+    parallel/shared.py        messages and sums among ranks of one machine, through memory that they share
+    parallel/meeting.py       finds out whether ranks can share memory, and connects them
     parallel/carrier.py       counts, ids, vectors and gradients over one hop
     parallel/chunks.py        a rank's batch in chunks, so that one's vectors travel under the work on another
     parallel/exchange.py      the rectangle exchange: ids out, vectors back, gradients, update

@@ -53,13 +53,19 @@ class DensePart:
         extra: int,
         sparse: SparseSum | None = None,
         codec: Codec | None = None,
+        wire: Wire | None = None,
     ) -> None:
-        """extra: gradients of replicated tables. codec: the wire format of what is not sparse, fp32 by default."""
+        """extra: gradients of replicated tables. codec: the wire format of what is not sparse, fp32 by default.
+
+        wire: the one that sums will be started on, if it is known; the gradients then lie where it likes them.
+        Collective.
+        """
         named = list(model.named_parameters())
         device = named[0][1].device if named else torch.device("cpu")
         total = sum(parameter.numel() for _, parameter in named)
         self._base_rate, self._kind = optimizer.lr, optimizer.kind
-        self.buffer = torch.zeros(total + extra, device=device)
+        size = total + extra
+        self.buffer = torch.zeros(size, device=device) if wire is None else wire.buffer(size, device)
         self.gradient, self.extra = self.buffer[:total], self.buffer[total:]
         self._flat = nn.Parameter(torch.empty(total, device=device))
         self._flat.grad = self.gradient

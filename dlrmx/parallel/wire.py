@@ -1,7 +1,8 @@
 """The wire: every collective that moves training data starts here, is counted here and is awaited here.
 
 Each kind of exchange has a process group of its own and runs in one order on it: gloo pairs messages by order,
-and two kinds on one group would swap tensors of equal size without a word.
+and two kinds on one group would swap tensors of equal size without a word. Where all ranks are of one machine, and no
+GPUs, training data goes through memory that they share (shared.py) and not through the groups; bits are the same.
 """
 
 import time
@@ -9,14 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import torch
 import torch.distributed as dist
 
+from dlrmx.parallel.meeting import meet
+from dlrmx.parallel.shared import SharedMemory
 from dlrmx.plan.shards import cut
 
 Kind = Literal["counts", "ids", "vectors", "gradients", "dense", "metrics", "control"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Link = Literal["own", "up", "out"]  # to oneself, to other ranks of the node, to other nodes
 IN_NODE: tuple[Kind, ...] = ("counts", "ids", "vectors", "gradients")
 LARGE: tuple[Kind, ...] = ("vectors", "gradients", "dense")
@@ -26,11 +30,17 @@ TRAINING: tuple[Kind, ...] = (*IN_NODE, "dense")
 TIMEOUT = timedelta(minutes=30)
 
 
+class Work(Protocol):
+    """What can be waited for, more than once."""
+
+    def wait(self) -> object: ...
+
+
 @dataclass(frozen=True)
 class Pending:
     """A collective under way; `wait` gives its result, and adds the time that it took to `waited`."""
 
-    works: Sequence[dist.Work]
+    works: Sequence[Work]
     finish: Callable[[], torch.Tensor]  # gives the result once all is there
     kind: Kind
     waited: Counter[Kind]
@@ -63,13 +73,22 @@ class Wire:
         self.rank, self.world, self.ranks_per_node = members.index(me), len(members), ranks_per_node
         self._groups: dict[Kind, dist.ProcessGroup] = {
             kind: dist.new_group(members, timeout=TIMEOUT, use_local_synchronization=inside is not None)
-            for kind in (get_args(Kind) if inside is None else IN_NODE)
+            for kind in (KINDS if inside is None else IN_NODE)
         }
         self._links: list[Link] = [
             "own" if rank == me else "up" if nodes[rank] == nodes[me] else "out" for rank in members
         ]
+        self._memory, self.path = self._meet()  # path: what carries training data, for people to read
         self._sent: Counter[tuple[Kind, Link]] = Counter() if inside is None else inside._sent
         self._waited: Counter[Kind] = Counter() if inside is None else inside._waited
+
+    def _meet(self) -> tuple[SharedMemory | None, str]:
+        """The memory that all ranks share, if they are of one node and have processors alone. Collective."""
+        backend: str = dist.get_backend()
+        if self.world == 1 or "out" in self._links or backend != "gloo":
+            return None, backend
+        met = meet(self._groups["counts"], self.rank, self.world, TIMEOUT)
+        return (None, f"gloo: {met}") if isinstance(met, str) else (met, "shared memory")
 
     def in_node(self) -> "Wire":
         """The ranks of this node among themselves. Collective in the node."""
@@ -94,7 +113,7 @@ class Wire:
         self._waited.clear()
         return taken
 
-    def _start(self, kind: Kind, works: Sequence[dist.Work], finish: Callable[[], torch.Tensor]) -> Pending:
+    def _start(self, kind: Kind, works: Sequence[Work], finish: Callable[[], torch.Tensor]) -> Pending:
         pending = Pending(works, finish, kind, self._waited)
         if not self._overlap:
             pending.wait()
@@ -140,7 +159,9 @@ class Wire:
 
     def _exchange(
         self, kind: Kind, send: torch.Tensor, send_counts: Sequence[int], recv_counts: Sequence[int]
-    ) -> tuple[torch.Tensor, dist.Work]:
+    ) -> tuple[torch.Tensor, Work]:
+        if self._memory is not None:
+            return self._memory.exchange(KINDS.index(kind), send, send_counts, recv_counts)
         received = send.new_empty(sum(recv_counts))
         work = dist.all_to_all_single(
             received, send, list(recv_counts), list(send_counts), group=self._groups[kind], async_op=True
@@ -154,7 +175,16 @@ class Wire:
         """
         ring = 2 * (self.world - 1) * buffer.numel() * buffer.element_size() // self.world
         self._sent[kind, self._links[(self.rank + 1) % self.world]] += ring
-        return self._start(kind, [dist.all_reduce(buffer, group=self._groups[kind], async_op=True)], lambda: buffer)
+        work = self._memory and self._memory.sum(KINDS.index(kind), buffer)
+        return self._start(
+            kind, [work or dist.all_reduce(buffer, group=self._groups[kind], async_op=True)], lambda: buffer
+        )
+
+    def buffer(self, numbers: int, device: torch.device) -> torch.Tensor:
+        """Zeros (numbers,) where `all_reduce` sums them, or a part of them, at least cost. Collective."""
+        if self._memory is not None:
+            return self._memory.buffer(numbers)
+        return torch.zeros(numbers, device=device)
 
     def gather(self, columns: torch.Tensor) -> torch.Tensor | None:
         """Rank 0 gets the (n, C) rows of all ranks one after the other, n may differ by rank; the others get None."""

@@ -37,7 +37,7 @@ def build_parts(recipe: Recipe, plan: Plan, *, wire: Wire, dense_dim: int, devic
     sizes = [parameter.numel() for parameter in model.parameters()]
     sparse = None if threshold is None else SparseSum(threshold, sizes, wire, device, codecs.dense)
     extra = embeddings.replicated.num_gradients
-    dense = DensePart(model, recipe.optimizer.dense, extra=extra, sparse=sparse, codec=codecs.dense)
+    dense = DensePart(model, recipe.optimizer.dense, extra=extra, sparse=sparse, codec=codecs.dense, wire=wire)
     return Parts(
         wire=wire,
         model=model,

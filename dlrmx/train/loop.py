@@ -33,7 +33,14 @@ def train(session: Session, stream: Stream, position: Position, saver: Saver) ->
 def _train(session: Session, stream: Stream, slices: Iterator[Slice], position: Position, saver: Saver) -> Outcome:
     recipe, log = session.task.recipe, StepLog(session)
     on = recipe.train.evaluate.on
-    session.tell("begin", step=position.step, epoch=position.epoch, row=position.row, total_steps=stream.total_steps)
+    session.tell(
+        "begin",
+        step=position.step,
+        epoch=position.epoch,
+        row=position.row,
+        total_steps=stream.total_steps,
+        path=session.parts.wire.path,
+    )
     session.tell("phase", phase="train")
     feed = Feed(session, slices, saver, position.step)
     upcoming = feed.ask if recipe.exchange.overlap else _not_ahead

@@ -8,6 +8,7 @@ writes all to FILE as JSON: seconds, bytes and operations.
 """
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -65,7 +66,7 @@ def main(file: Path) -> None:
     """Measure, and write the result on rank 0."""
     device = worker_device()
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
-    wire = Wire()
+    wire = Wire(int(os.environ["LOCAL_WORLD_SIZE"]))
     found = {
         "matrix_fp32": _matrix(device, None),
         "matrix_bf16": _matrix(device, torch.bfloat16),
