@@ -1,8 +1,10 @@
 """HTTP requests to a Kubernetes API server, as the user that a kubeconfig or a pod's service account says."""
 
 import json
+import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -16,6 +18,8 @@ Object = dict[str, Any]
 
 IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 CONNECT_S, READ_S = 5.0, 30.0
+# Of a followed log: whoever follows asks again, as what is between here and the server may have dropped the connection.
+QUIET_S = 60.0
 MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -54,8 +58,11 @@ class KubeApi:
                 raise
 
     def lines(self, path: str, *, follow: bool, **query: str) -> Iterator[str]:
-        """The lines of a pod's log, line ends included; with `follow`, as they come, until the pod has ended."""
-        read_s = None if follow else READ_S
+        """The lines of a pod's log, line ends included; with `follow`, as they come, until the pod has ended.
+
+        ClusterError where it breaks off, also where nothing came for QUIET_S.
+        """
+        read_s = QUIET_S if follow else READ_S
         response = self._send("GET", path, None, {**query, "follow": str(follow).lower()}, read_s=read_s)
         import urllib3
 
@@ -72,9 +79,20 @@ class KubeApi:
             yield rest.decode(errors="replace")
 
     def _json(self, method: str, path: str, body: Object | None, query: dict[str, str], kind: str = "") -> Object:
+        import urllib3
+
         response = self._send(method, path, body, query, kind)
-        found: Object = json.loads(response.data)
+        try:
+            found = json.loads(response.data)
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
+            raise self._unreadable(method, f"is cut off or no JSON: {error}") from error
+        if not isinstance(found, dict) or "kind" not in found and "metadata" not in found:
+            raise self._unreadable(method, "is no object of Kubernetes")
         return found
+
+    def _unreadable(self, method: str, why: str) -> ClusterError:
+        what = f"the answer of the Kubernetes API server at {self._client.configuration.host} {why}"
+        return _left_open(method)(what, hint="does a proxy or a login page answer? Try: kubectl cluster-info")
 
     def _send(
         self,
@@ -103,14 +121,29 @@ class KubeApi:
             )
         except urllib3.exceptions.HTTPError as error:
             never = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
-            error_type = ClusterError if isinstance(error, never) else Unanswered
+            error_type = ClusterError if isinstance(error, never) else _left_open(method)
             raise error_type(
                 f"the Kubernetes API server at {configuration.host} cannot be reached: {error}",
                 hint="is the VPN up, and is it the right kubeconfig context? Try: kubectl cluster-info",
             ) from error
-        if response.status >= 400:
-            raise refusal(response.status, response.data.decode(errors="replace"), method, path)
+        if response.status >= 300:
+            raise refusal(response.status, _text(response), method, path)
         return response
+
+
+def _left_open(method: str) -> type[ClusterError]:
+    """The error of a request without an answer: only what was to change something may have done so."""
+    return ClusterError if method == "GET" else Unanswered
+
+
+def _text(response: Any) -> str:
+    import urllib3
+
+    try:
+        data: bytes = response.data
+    except urllib3.exceptions.HTTPError:
+        return ""  # the status says enough
+    return data.decode(errors="replace")
 
 
 def connect(context: str | None, namespace: str | None) -> KubeApi:
@@ -124,13 +157,34 @@ def connect(context: str | None, namespace: str | None) -> KubeApi:
     except ImportError as error:
         raise ClusterError("the kubernetes package is not installed", hint="pip install 'dlrmx[kubernetes]'") from error
     configuration = Configuration()
+    hint = "KUBECONFIG names the file; `kubectl config get-contexts` lists contexts, cluster.context names one"
+    where = os.environ.get("KUBECONFIG") or "~/.kube/config"
     try:
-        found = _load(configuration, context)
-    except (ConfigException, OSError, YAMLError) as error:
-        where = os.environ.get("KUBECONFIG") or "~/.kube/config"
-        hint = "KUBECONFIG names the file; `kubectl config get-contexts` lists contexts, cluster.context names one"
+        with _overheard() as complaints:
+            found = _load(configuration, context)
+    except (ConfigException, OSError, YAMLError, *_NO_KUBECONFIG) as error:
         raise ClusterError(f"no Kubernetes cluster can be told from {where}: {error}", hint=hint) from error
+    if complaints and not configuration.api_key:  # it goes on without a login, and would be nobody
+        hint = "log in again, or run the program that users[].user.exec of the kubeconfig names by hand"
+        raise ClusterError(f"the login that {where} asks for failed: {'; '.join(complaints)}", hint=hint)
     return KubeApi(ApiClient(configuration), namespace or found or "default")
+
+
+# What the client library raises where a file is YAML, but no kubeconfig, or asks for what it cannot do.
+_NO_KUBECONFIG = (ValueError, TypeError, KeyError, AttributeError)
+
+
+@contextmanager
+def _overheard() -> Iterator[list[str]]:
+    """The errors that the client library only logs meanwhile, as of a login program that fails."""
+    said: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        yield said
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def _load(configuration: Any, context: str | None) -> str | None:

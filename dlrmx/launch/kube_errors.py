@@ -55,6 +55,11 @@ def _words(status: int, message: str, details: dict[str, Any], method: str, path
         return f'there is no Volcano queue "{found["queue"]}"', "set cluster.queue; `kubectl get queues` lists them"
     if found := DENIED.search(message):
         return f"the cluster refuses the job: {found['why'].strip()}", f"refused by {found['name']}"
+    if status == 429:
+        return f"the Kubernetes API server has too much to do (429): {message}", "try again in a minute"
+    if 300 <= status < 400:
+        what = f"the Kubernetes API server sends us elsewhere ({status})"
+        return what, "does a proxy or a login page answer in its place? Try: kubectl cluster-info"
     if status >= 500:
         return f"the Kubernetes API server fails ({status}): {message}", "try again; if it stays, tell its people"
     return f"the Kubernetes API server refuses to {method} {path} ({status}): {message}", ""

@@ -10,7 +10,7 @@ from torchx.schedulers.api import DescribeAppResponse, ListAppResponse, Schedule
 from torchx.specs import AppDef, AppDryRunInfo, Role
 
 from dlrmx import __version__
-from dlrmx.errors import ClusterError, InputError
+from dlrmx.errors import ClusterError, InputError, Unanswered
 from dlrmx.launch.app import ROLE
 from dlrmx.launch.job import JOB_VARIABLE, JobSpec
 from dlrmx.launch.kube_api import KubeApi, connect
@@ -76,7 +76,7 @@ class KubernetesScheduler(Scheduler[KubernetesOpts]):  # type: ignore[misc]
         *others, job = request.objects
         path = jobs_path(request.app.kind, api)
         _make_room(api, path, request)
-        made = api.create(path, job)
+        made = _create_job(api, path, job)
         owner = {
             "apiVersion": job["apiVersion"],
             "kind": "Job",
@@ -225,6 +225,27 @@ def _make_room(api: KubeApi, path: str, request: KubernetesRequest) -> None:
         if time.monotonic() > patience:
             raise ClusterError(f"the old job {request.app.name} does not go away", hint="see: kubectl get jobs,pods")
         time.sleep(POLL_S)
+
+
+def _create_job(api: KubeApi, path: str, job: Object) -> Object:
+    """Create the job. An answer that is lost or tells of the server's trouble may hide that it was made: look."""
+    name = job["metadata"]["name"]
+    try:
+        return api.create(path, job)
+    except (Refused, Unanswered) as error:
+        status = error.status if isinstance(error, Refused) else None
+        if status == 409:
+            hint = "it was submitted in another shell just now: `dlrmx runs --cluster NAME` lists the jobs"
+            raise InputError(f"there is a job {name} already", hint=hint) from error
+        if status is not None and status < 500:
+            raise
+        try:
+            made = api.find(f"{path}/{name}")
+        except ClusterError:
+            raise Unanswered(error.what, hint=error.hint) from error
+        if made is None:
+            raise
+        return made
 
 
 def _create_owned(api: KubeApi, one: Object, owner: Object) -> None:

@@ -1,6 +1,6 @@
 """The torchx scheduler of Slurm clusters: one ordinary allocation per job, asked after with squeue, sacct, scontrol."""
 
-import getpass
+import os
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from torchx.schedulers.api import DescribeAppResponse, ListAppResponse, Scheduler, Stream, StructuredOpts, filter_regex
-from torchx.specs import AppDef, AppDryRunInfo, Role
+from torchx.specs import AppDef, AppDryRunInfo, AppState, Role
 
 from dlrmx.errors import ClusterError
 from dlrmx.launch.app import ROLE
 from dlrmx.launch.job import JOB_VARIABLE, JobSpec
 from dlrmx.launch.local import node_lines
-from dlrmx.launch.slurm_commands import NoAccounting, NoSuchJob, slurm
+from dlrmx.launch.slurm_commands import AccountsAway, NoAccounting, NoSuchJob, job_number, slurm
 from dlrmx.launch.slurm_script import MARK, script
 from dlrmx.launch.slurm_state import (
     ENDED,
@@ -76,8 +76,7 @@ class SlurmScheduler(Scheduler[SlurmOpts]):  # type: ignore[misc]
         """Write the script into the run's folder and submit it. Raises ClusterError."""
         request: SlurmRequest = dryrun_info.request
         write_aside(request.run.job_script, request.script)
-        job = slurm("sbatch", "--parsable", str(request.run.job_script)).strip()
-        return job.partition(";")[0]
+        return job_number(slurm("sbatch", "--parsable", str(request.run.job_script)))
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """What Slurm says; None where it knows no such job (any more)."""
@@ -87,12 +86,17 @@ class SlurmScheduler(Scheduler[SlurmOpts]):  # type: ignore[misc]
         restarts = -1 if state.restarts is None else state.restarts
         words = ": ".join(part for part in (state.slurm, state.reason) if part)
         roles = [Role(name=ROLE, image="")]
-        return DescribeAppResponse(app_id, state.state, num_restarts=restarts, msg=words, roles=roles)
+        name = {"name": state.name}
+        return DescribeAppResponse(app_id, state.state, num_restarts=restarts, msg=words, roles=roles, metadata=name)
 
     def list(self, cfg: Mapping[str, Any] | None = None) -> list[ListAppResponse]:
         """The user's jobs that are ours: those that Slurm's controller remembers."""
-        output = slurm("squeue", "-h", "-t", "all", "-o", "%i|%j|%T|%k", "-u", getpass.getuser())
-        return [ListAppResponse(job, state, name=name) for job, name, state, _ in jobs_of(output, MARK)]
+        return [ListAppResponse(job, state, name=name) for job, name, state, _ in own_jobs()]
+
+    def find(self, run: RunPaths) -> str:
+        """The newest job of a run that has not ended, by the folder in its comment; "" where there is none."""
+        jobs = [job for job, _, state, folder in own_jobs() if state not in ENDED and _same(folder, run)]
+        return jobs[-1] if jobs else ""
 
     def _cancel_existing(self, app_id: str) -> None:
         slurm("scancel", app_id)
@@ -122,6 +126,16 @@ def slurm_scheduler(session_name: str, **_: object) -> SlurmScheduler:
     return SlurmScheduler(session_name)
 
 
+def own_jobs() -> list[tuple[str, str, AppState, str]]:
+    """(job, run's name, state, run's folder) of this user's jobs that are ours, oldest first."""
+    output = slurm("squeue", "-h", "-t", "all", "-o", "%i|%j|%T|%k", "-S", "i", "-u", str(os.getuid()))
+    return list(jobs_of(output, MARK))
+
+
+def _same(folder: str, run: RunPaths) -> bool:
+    return os.path.realpath(folder) == os.path.realpath(run.dir)
+
+
 def look(job: str) -> JobState | None:
     """The job's state: of the queue; once it has ended, as the accounts have it. None where nobody knows the job."""
     queued = _queued(job)
@@ -129,7 +143,12 @@ def look(job: str) -> JobState | None:
         return _shown(job) or queued
     if queued is not None and queued.state not in ENDED:
         return queued
-    accounted = _accounted(job)
+    try:
+        accounted = _accounted(job)
+    except AccountsAway:
+        if (known := _shown(job) or queued) is None:
+            raise
+        return known
     if accounted is None:
         return _shown(job) or queued
     # The accounts may be a moment behind the queue.

@@ -1,6 +1,7 @@
 """Slurm's commands, run with words for what goes wrong: not there, not answering, refusing."""
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -35,6 +36,8 @@ UNREACHABLE = (
 )
 # What was asked may have arrived.
 UNANSWERED = ("timed out", "zero bytes")
+# Of what keeps the accounts, where the controller may answer all the same.
+ACCOUNTS_AWAY = ("problem talking to the database", "slurm_persist_conn_open", "persistinit")
 
 
 class NoSuchJob(ClusterError):
@@ -45,20 +48,48 @@ class NoAccounting(ClusterError):
     """The cluster keeps no accounts."""
 
 
+class AccountsAway(ClusterError):
+    """What keeps the cluster's accounts does not answer."""
+
+
 def slurm(*words: str, stdin: str | None = None) -> str:
     """What a command of Slurm's prints. Raises ClusterError (NoSuchJob, NoAccounting, Unanswered), in plain words."""
     try:
         done = subprocess.run(
-            words, input=stdin, capture_output=True, text=True, env=clean(os.environ), timeout=PATIENCE_S, check=False
+            words,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=clean(os.environ),
+            timeout=PATIENCE_S,
+            check=False,
         )
     except FileNotFoundError:
         hint = "submit from a login node of the cluster; `--dry-run` prints the job's script anywhere"
         raise ClusterError(f"there is no {words[0]} on this machine", hint=hint) from None
+    except OSError as error:  # no right to run it, or it is no program
+        hint = f"`which {words[0]}` says where it is; another one may have to come first in PATH"
+        raise ClusterError(f"{words[0]} cannot be run on this machine: {error.strerror or error}", hint=hint) from None
     except subprocess.TimeoutExpired:
         raise Unanswered(f"{words[0]} did not answer within {PATIENCE_S} s", hint=_ASK) from None
+    if done.returncode < 0:
+        raise Unanswered(f"{words[0]} was killed by signal {-done.returncode} before it had answered", hint=_ASK)
     if done.returncode != 0:
         raise _error(words, done.stderr.strip() or f"it ended with exit code {done.returncode}")
     return done.stdout
+
+
+def job_number(said: str) -> str:
+    """The job in what `sbatch --parsable` printed: `12` or `12;cluster` in the last line; a site may greet before it.
+
+    Raises Unanswered where none is there.
+    """
+    last = said.strip().rpartition("\n")[2].partition(";")[0].strip()
+    if not last.isdecimal():
+        hint = "`squeue --me` shows whether it is in the queue"
+        raise Unanswered(f"sbatch printed no job number, but {said.strip()[:200]!r}", hint=hint)
+    return last
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
@@ -78,6 +109,8 @@ def _error(words: Sequence[str], said: str) -> ClusterError:
         return NoSuchJob(f"Slurm knows no job {words[-1]} (any more)")
     if "accounting storage is disabled" in lower or "slurm accounting storage" in lower:
         return NoAccounting(f"{words[0]}: {said}")
+    if any(sign in lower for sign in ACCOUNTS_AWAY):
+        return AccountsAway(f"Slurm's accounts (slurmdbd) do not answer: {_last(said)}", hint=_ASK)
     if any(sign in lower for sign in (*UNREACHABLE, *UNANSWERED)):
         error_type = Unanswered if any(sign in lower for sign in UNANSWERED) else ClusterError
         return error_type(f"the Slurm controller does not answer: {_last(said)}", hint=_ASK)
@@ -88,7 +121,7 @@ def _error(words: Sequence[str], said: str) -> ClusterError:
 
 def _last(said: str) -> str:
     """The words themselves, without the program's name before them."""
-    return "; ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in said.splitlines() if line)
+    return "; ".join(re.sub(r"^(s\w+: )?((error|fatal): )?", "", line) for line in said.splitlines() if line)
 
 
 _ASK = "try `scontrol ping`; where that fails, too, the cluster is down: ask its administrator"

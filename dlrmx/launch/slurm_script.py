@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from dlrmx import __version__
 from dlrmx.launch.place import APP_VARIABLE, PORTS, RENDEZVOUS_VARIABLE, START_VARIABLE
+from dlrmx.launch.slurm_state import CANNOT_WRITE
 from dlrmx.recipe.clusters import workers_per_node
 from dlrmx.recipe.profiles import SlurmProfile
 from dlrmx.runs.layout import RunPaths
@@ -109,7 +110,7 @@ def _place(profile: SlurmProfile) -> Iterator[str]:
 
 def _body(run: RunPaths, profile: SlurmProfile, command: str) -> Iterator[str]:
     log = shlex.quote(str(run.launch_log))
-    yield f"mkdir -p {shlex.quote(str(run.dir))} && exec >>{log} 2>&1 || exit 2"
+    yield f"mkdir -p {shlex.quote(str(run.dir))} && exec >>{log} 2>&1 || exit {CANNOT_WRITE}"
     yield 'echo "=== job $SLURM_JOB_ID, start ${SLURM_RESTART_COUNT:-0}, $(date +"%F %T %z"), $SLURM_JOB_NODELIST"'
     yield "# Slurm asks to save and stop, ahead of the time limit or a preemption: each node's process hears of it."
     yield "asked= step="

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from torchx.specs import AppState
 
-SQUEUE_FORMAT = "%i|%T|%r|%S|%N"  # job, state, reason, start, nodes
-SACCT_FIELDS = "JobID,State,ExitCode,NodeList"
+SQUEUE_FORMAT = "%i|%T|%r|%S|%N|%j"  # job, state, reason, start, nodes, name
+SACCT_FIELDS = "JobID,State,ExitCode,NodeList,JobName"
 
 STATES = {
     AppState.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD SPECIAL_EXIT RESV_DEL_HOLD",
@@ -32,6 +32,9 @@ WORDS = {
     "DEADLINE": "its deadline was over",
     "LAUNCH_FAILED": "Slurm could not start it on its nodes",
 }
+# Exit code of the job's script (EX_CANTCREAT) where it could open no log, and so say nothing itself.
+CANNOT_WRITE = 73
+UNWRITABLE = "its node cannot write the run's folder: `root` must be on a disk that all nodes and this machine see"
 # Reasons for which a job will not start before somebody does something, and what.
 STUCK = {
     "PartitionTimeLimit": "`time` is above the partition's limit",
@@ -51,7 +54,7 @@ STUCK = {
 
 @dataclass(frozen=True)
 class JobState:
-    """A job at one moment. slurm: its word; reason: why it waits or how it failed, in words."""
+    """A job at one moment. slurm: its word; reason: why it waits or how it failed, in words; name: its run's, or ""."""
 
     state: AppState
     slurm: str
@@ -59,6 +62,7 @@ class JobState:
     nodes: str = ""
     exit_code: int | None = None
     restarts: int | None = None
+    name: str = ""
 
 
 def app_state(slurm: str) -> AppState:
@@ -77,11 +81,11 @@ def from_squeue(output: str, job: str) -> JobState | None:
     found = []
     for line in output.splitlines():
         fields = line.split("|")
-        if len(fields) == 5 and _is_part(fields[0], job):
-            _, slurm, why, start, nodes = (text.strip() for text in fields)
+        if len(fields) in (5, 6) and _is_part(fields[0], job):
+            _, slurm, why, start, nodes, *name = (text.strip() for text in fields)
             state = app_state(slurm)
             reason = waits_for(why, start) if state == AppState.PENDING else _end_words(slurm)
-            found.append(JobState(state, plain(slurm), reason, nodes))
+            found.append(JobState(state, plain(slurm), reason, nodes, name="".join(name)))
     return worst(found)
 
 
@@ -91,10 +95,11 @@ def from_sacct(output: str, job: str) -> JobState | None:
     steps: list[JobState] = []
     for line in output.splitlines():
         fields = line.split("|")
-        if len(fields) == 4 and _is_part(fields[0].partition(".")[0], job):
-            name, slurm, exit_code, nodes = fields
-            state = JobState(app_state(slurm), plain(slurm), _end_words(slurm), nodes, _code(exit_code))
-            (steps if "." in name else jobs).append(state)
+        if len(fields) in (4, 5) and _is_part(fields[0].partition(".")[0], job):
+            part, slurm, exit_code, nodes, *name = fields
+            code = _code(exit_code)
+            state = JobState(app_state(slurm), plain(slurm), _end_words(slurm, code), nodes, code, name="".join(name))
+            (steps if "." in part else jobs).append(state)
     whole = worst(jobs)
     if whole is None or whole.state != AppState.FAILED:
         return whole
@@ -109,19 +114,21 @@ def from_scontrol(output: str) -> JobState | None:
     found = []
     for line in output.splitlines():
         fields = dict(
-            re.findall(r"(?:^|\s)(JobId|JobState|Reason|StartTime|NodeList|ExitCode|Requeue|Restarts)=(\S*)", line)
+            re.findall(
+                r"(?:^|\s)(JobId|JobName|JobState|Reason|StartTime|NodeList|ExitCode|Requeue|Restarts)=(\S*)", line
+            )
         )
         if "JobState" not in fields:
             continue
-        slurm = plain(fields["JobState"])
-        state, reason = app_state(slurm), _end_words(slurm)
+        slurm, code = plain(fields["JobState"]), _code(fields.get("ExitCode", ""))
+        state, reason = app_state(slurm), _end_words(slurm, code)
         if slurm in RUN_AGAIN and fields.get("Requeue") == "1":
             state, reason = AppState.PENDING, f"{reason}: Slurm runs it again"
         elif state == AppState.PENDING:
             reason = waits_for(fields.get("Reason", ""), fields.get("StartTime", ""))
         restarts = int(fields["Restarts"]) if fields.get("Restarts", "").isdecimal() else None
         nodes = "" if fields.get("NodeList") in (None, "(null)") else fields["NodeList"]
-        found.append(JobState(state, slurm, reason, nodes, _code(fields.get("ExitCode", "")), restarts))
+        found.append(JobState(state, slurm, reason, nodes, code, restarts, fields.get("JobName", "")))
     return worst(found)
 
 
@@ -149,8 +156,8 @@ def waits_for(reason: str, start: str) -> str:
     return text if start in ("N/A", "Unknown", "", "(null)") else f"{text}; expected to start at {start}"
 
 
-def _end_words(slurm: str) -> str:
-    return WORDS.get(plain(slurm), "")
+def _end_words(slurm: str, code: int | None = None) -> str:
+    return UNWRITABLE if code == CANNOT_WRITE else WORDS.get(plain(slurm), "")
 
 
 def _is_part(name: str, job: str) -> bool:

@@ -25,23 +25,27 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from torchx.runner import Runner
 from torchx.schedulers.api import DescribeAppResponse
 from torchx.specs import AppState
 
 from dlrmx import __version__
-from dlrmx.errors import ClusterError, InputError
+from dlrmx.errors import ClusterError, InputError, Unanswered
 from dlrmx.launch.app import app_def
 from dlrmx.launch.job import JobSpec
-from dlrmx.launch.kube_api import connect
+from dlrmx.launch.kube_api import KubeApi, connect
+from dlrmx.launch.kube_errors import refusal
 from dlrmx.launch.kubernetes import KubernetesOpts, KubernetesScheduler, jobs_path, kubernetes_scheduler
 from dlrmx.launch.manifest import App
 from dlrmx.recipe.profiles import KubernetesProfile
@@ -53,6 +57,33 @@ PROFILE: dict[str, Any] = {"scheduler": "kubernetes", "image": "dlrmx:test", "no
 PROFILE["volumes"] = {"runs": {"claim": "runs", "mount": "/runs"}}
 KINDS = ("volcano", "job")
 Submit = Callable[..., str]
+Answering = Callable[..., AbstractContextManager[None]]
+
+
+@pytest.fixture
+def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Answering:
+    """A server that answers everything alike."""
+
+    @contextmanager
+    def serve(*, body: bytes, status: int = 200, length: int | None = None) -> Iterator[None]:
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                """Nothing on stderr."""
+
+            def do_GET(self) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body) if length is None else length))
+                self.end_headers()
+                self.wfile.write(body)
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{server.server_port}")
+            monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+            yield
+            server.shutdown()
+
+    return serve
 
 
 @pytest.fixture
@@ -423,3 +454,80 @@ def test_on_a_real_cluster(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         api.delete(path)
     wait_for(lambda: api.find(path) is None)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"body": b"<html>Please log in</html>"}, "is cut off or no JSON"),
+        ({"body": b"[]"}, "is no object of Kubernetes"),
+        ({"body": b"null"}, "is no object of Kubernetes"),
+        ({"body": b'{"kind": "Lis'}, "is cut off or no JSON"),
+        ({"body": b'{"kind": "List"}', "length": 400}, "is cut off or no JSON"),
+        ({"body": b"", "status": 302}, "sends us elsewhere"),
+        ({"body": b"slow down", "status": 429}, "too much to do"),
+    ],
+)
+def test_an_answer_that_is_none_is_told(how: dict[str, Any], told: str, tmp_path: Path, answering: Answering) -> None:
+    """As of a proxy, a login page, a connection that breaks."""
+    with answering(**how):
+        for ask in (lambda: scheduler().list({}), lambda: scheduler().describe("volcano:::x")):
+            with pytest.raises(ClusterError, match=told) as refused:
+                ask()
+            assert not isinstance(refused.value, Unanswered)
+
+
+@pytest.mark.parametrize("trouble", ["504", "lost"])
+def test_a_job_that_was_made_is_found_though_its_answer_is_not(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    create = KubeApi.create
+
+    def lost(api: KubeApi, path: str, body: Object) -> Object:
+        create(api, path, body)
+        if trouble == "lost":
+            raise Unanswered("cannot be reached: read timed out")
+        raise refusal(504, "request did not complete within requested timeout", "POST", path)
+
+    monkeypatch.setattr(KubeApi, "create", lost)
+    assert App.from_id(submit()).name == "ctr-1"
+    monkeypatch.setattr(KubeApi, "find", lambda api, path: None)
+    monkeypatch.setattr(KubeApi, "create", lambda api, path, body: lost(api, path, {**body, "metadata": {"name": "x"}}))
+    with pytest.raises(ClusterError) as refused:
+        submit(run="ctr-2")
+    assert isinstance(refused.value, Unanswered) == (trouble == "lost")
+
+
+def test_one_of_two_shells_that_submit_a_name_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit()
+    monkeypatch.setattr("dlrmx.launch.kubernetes._make_room", lambda api, path, request: None)
+    with pytest.raises(InputError, match="there is a job ctr-1 already"):
+        submit()
+
+
+@pytest.mark.parametrize(
+    "text", ["- a\n- b\n", "hello", "a: [b", "apiVersion: v1\nkind: Config\ncontexts: null\n", b"\xff\xfe"]
+)
+def test_a_kubeconfig_that_is_none_is_told(text: str | bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with pytest.raises(ClusterError, match="no Kubernetes cluster can be told from"):
+        scheduler().list({})
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [(["no-such-plugin"], "No such file"), (["sh", "-c", "echo who are you >&2; exit 3"], "who are you")],
+)
+def test_a_login_program_that_fails_is_told_in_its_own_words(
+    command: list[str], told: str, cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kubeconfig"
+    config = yaml.safe_load(path.read_text())
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command[0], "args": command[1:]}
+    config["users"][0]["user"] = {"exec": {**plugin, "interactiveMode": "Never"}}
+    path.write_text(yaml.safe_dump(config))
+    with pytest.raises(ClusterError, match=f"the login that .* asks for failed: .*{told}"):
+        scheduler().list({})
+    assert "ERROR" not in capfd.readouterr().err

@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 from torchx.specs import AppState
 
-from dlrmx.errors import ClusterError
+from dlrmx.errors import ClusterError, Unanswered
 from dlrmx.launch import slurm_commands
-from dlrmx.launch.slurm import look
-from dlrmx.launch.slurm_commands import NoAccounting, NoSuchJob, clean, slurm, stray_variables
+from dlrmx.launch.slurm import SlurmScheduler, look
+from dlrmx.launch.slurm_commands import AccountsAway, NoAccounting, NoSuchJob, clean, job_number, slurm, stray_variables
+from dlrmx.runs.layout import RunPaths
+
+ACCOUNTS_AWAY = """\
+sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:db:6819: refused
+sacct: error: Problem talking to the database: Connection refused
+"""
 
 
 @pytest.fixture
@@ -130,3 +136,69 @@ def test_what_is_not_there_is_told_apart(play, said: str, kind: type[ClusterErro
     play("squeue", err=said, code=1)
     with pytest.raises(kind):
         slurm("squeue", "-j", "12")
+
+
+@pytest.mark.parametrize("said", ["77\n", "77;cluster\n", "Welcome; 90% of your quota is used\n77\n"])
+def test_the_jobs_number_is_found_behind_what_a_site_says(said: str) -> None:
+    assert job_number(said) == "77"
+
+
+@pytest.mark.parametrize("said", ["", "sbatch: lua: Submitted job 77 to gpu\n", "77\nbye\n"])
+def test_without_a_number_it_is_not_known_whether_there_is_a_job(said: str) -> None:
+    with pytest.raises(Unanswered, match="printed no job number"):
+        job_number(said)
+
+
+def test_bytes_that_are_no_text_are_no_fault(play) -> None:  # type: ignore[no-untyped-def]
+    play("sbatch", first=r"printf '77\n'; printf '\xff\xfe quota\n' >&2")
+    assert slurm("sbatch") == "77\n"
+    play("sbatch", first=r"printf '\xff refused\n' >&2", code=1)
+    with pytest.raises(ClusterError, match="refused"):
+        slurm("sbatch")
+
+
+def test_a_command_that_cannot_be_run_or_is_killed(play, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    play("sbatch")
+    (tmp_path / "sbatch").write_bytes(b"garbage")
+    with pytest.raises(ClusterError, match="sbatch cannot be run on this machine: Exec format error") as refused:
+        slurm(str(tmp_path / "sbatch"))
+    assert not isinstance(refused.value, Unanswered)
+    play("sbatch", first="kill -9 $$")
+    with pytest.raises(Unanswered, match="killed by signal 9"):
+        slurm("sbatch")
+
+
+def test_while_the_accounts_are_away_the_controller_tells(play) -> None:  # type: ignore[no-untyped-def]
+    play("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
+    play("sacct", err=ACCOUNTS_AWAY, code=1)
+    play(
+        "scontrol", out="JobId=12 JobName=r JobState=FAILED Reason=NonZeroExitCode Requeue=1 Restarts=0 ExitCode=1:0\n"
+    )
+    failed = look("12")
+    assert failed
+    assert (failed.state, failed.name) == (AppState.FAILED, "r")
+    play("scontrol", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
+    with pytest.raises(AccountsAway, match="slurmdbd"):  # it may stand in them
+        look("12")
+
+
+def test_a_runs_job_is_found_by_its_folder(play, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    rows = [f"11|r|COMPLETED|dlrmx {tmp_path}/r", f"12|r|PENDING|dlrmx {tmp_path}/r", "13|r|PENDING|dlrmx /else/r"]
+    play("squeue", out="\n".join([*rows, "14|x|RUNNING|(null)", ""]))
+    assert SlurmScheduler("x").find(RunPaths(tmp_path / "r")) == "12"
+    assert SlurmScheduler("x").find(RunPaths(tmp_path / "s")) == ""
+
+
+def test_a_jobs_name_is_told_so_that_another_of_its_number_is_not_taken_for_it(play) -> None:  # type: ignore[no-untyped-def]
+    play("squeue", out="12|RUNNING|None|N/A|n0|other-1\n")
+    described = SlurmScheduler("x").describe("12")
+    assert described
+    assert described.metadata == {"name": "other-1"}
+
+
+def test_a_node_that_cannot_write_says_so_by_its_exit_code(play) -> None:  # type: ignore[no-untyped-def]
+    play("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
+    play("sacct", out="12|FAILED|73:0|n0|r\n12.batch|FAILED|73:0|n0|batch\n")
+    failed = look("12")
+    assert failed
+    assert "`root` must be on a disk that all nodes" in failed.reason

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlrmx.launch.slurm_script import script
+from dlrmx.launch.slurm_state import CANNOT_WRITE
 from dlrmx.recipe.profiles import SlurmProfile
 from dlrmx.runs.layout import RunPaths
 
@@ -186,5 +187,6 @@ def test_setup_and_its_words_go_to_the_log(desk: Desk) -> None:
 
 def test_a_folder_that_cannot_be_made_ends_it(desk: Desk) -> None:
     desk.run.dir.parent.write_text("a file")
-    assert desk.execute(script(desk.run, SlurmProfile(scheduler="slurm"), {}, "touch $OUT/never")) == 2
+    """Nowhere can it say why but in its exit code."""
+    assert desk.execute(script(desk.run, SlurmProfile(scheduler="slurm"), {}, "touch $OUT/never")) == CANNOT_WRITE
     assert not (desk.folder / "never").exists()
