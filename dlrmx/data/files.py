@@ -1,11 +1,13 @@
 """Which files a recipe names, in the order in which their rows are read."""
 
 import glob
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from dlrmx.data.source import Unreadable
 from dlrmx.errors import InputError, Problem
 from dlrmx.recipe.schema import Criteo, Tabular
 
@@ -27,7 +29,7 @@ def find_files(data: Tabular | Criteo) -> list[Path]:
 def match_files(patterns: Iterable[str]) -> list[Path]:
     """The files, pattern by pattern; within a pattern day_2 comes before day_10. A file named twice is read once.
 
-    Raises NoSuchFiles for each pattern that matches no file.
+    Raises NoSuchFiles for each pattern that matches no file, and each file whose name is not UTF-8.
     """
     found: dict[Path, None] = {}
     problems = []
@@ -36,10 +38,23 @@ def match_files(patterns: Iterable[str]) -> list[Path]:
         files = sorted((path for path in matches if path.is_file()), key=_natural)
         if not files:
             problems.append(Problem(f"no file matches {pattern}", key="data.files", hint=_nearest(pattern)))
+        problems += [_no_text(path) for path in files if not _is_text(path)]
         found.update(dict.fromkeys(files))
     if problems:
         raise NoSuchFiles(problems)
     return list(found)
+
+
+def refuse_changed(sources: Sequence[Sequence[str | int]]) -> None:
+    """Raises InputError where a file (path, size, time) is not what it was then: rows read since may be of both."""
+    for path, size, time_ns in sources:
+        try:
+            stat = os.stat(path)
+        except OSError as error:
+            raise Unreadable(f"{path}: cannot be read: {error.strerror}") from None
+        if (stat.st_size, stat.st_mtime_ns) != (size, time_ns):
+            what = f"{path}: changed while it was read: {stat.st_size:,} bytes now, {size:,} before"
+            raise InputError(what, hint="Prepare again once nothing writes to it.")
 
 
 def as_pattern(text: str) -> str:
@@ -68,9 +83,28 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", str(path))]
 
 
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _no_text(path: Path) -> Problem:
+    name = os.fsencode(path).decode(errors="backslashreplace")
+    return Problem(f"the name of {name} is not UTF-8", key="data.files", hint="Rename it.")
+
+
 def _nearest(pattern: str) -> str:
-    """The deepest folder of a pattern that exists."""
+    """Why a path that is there is none of a file; else the deepest folder of a pattern that exists."""
     fixed = Path(pattern)
+    if fixed.is_dir():
+        return f"{pattern} is a folder. A pattern names the files in it: '{fixed / '*'}'."
+    if fixed.is_symlink() and not fixed.exists():
+        return f"{pattern} is a link to {os.readlink(fixed)}, which is not there."
+    if fixed.exists():
+        return f"{pattern} is a pipe or a device. Files are read several times: write its rows to a file first."
     while glob.has_magic(str(fixed)) or not fixed.exists():
         fixed = fixed.parent
     return f"{fixed} exists; below it nothing matches. Paths in a recipe are relative to its folder."

@@ -16,7 +16,7 @@ from typing import Any
 
 from dlrmx.data.claims import Claims
 from dlrmx.data.faults import Tally
-from dlrmx.data.files import find_files
+from dlrmx.data.files import find_files, refuse_changed
 from dlrmx.data.hashing import TEXT_HASH
 from dlrmx.data.hot_rows import with_hot_rows
 from dlrmx.data.manifest import VERSION, Manifest, read_manifest, write_manifest
@@ -119,6 +119,7 @@ def prepare(
         _prepare(recipe, identity, target, progress or _silent, Fraction(node, nodes))
     except OSError as error:
         if not _is_there(target):
+            refuse_changed(identity.sources)
             raise _cannot_write(target, error) from None
         # Another process was faster, and has removed what both worked with, but for what came into it meanwhile.
         shutil.rmtree(_work_folder(target), ignore_errors=True)
@@ -206,8 +207,10 @@ def _join(preparation: Preparation, folders: list[Path], target: Path) -> None:
         if manifest.rows.read == 0:
             files = f"the {len(identity.sources)} file(s) of data.files"
             raise InputError(f"{identity.sources[0][0]}: no rows in {files}")
+        _refuse_no_good_rows(manifest)
         _refuse_no_training_rows({name: split.rows for name, split in manifest.splits.items()})
         write_manifest(folder, with_hot_rows(folder, manifest))
+        refuse_changed(identity.sources)
         _publish(folder, target)
 
 
@@ -240,6 +243,13 @@ def _partial(target: Path) -> Iterator[Path]:
         yield partial
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _refuse_no_good_rows(manifest: Manifest) -> None:
+    rows = manifest.rows
+    if rows.policy == "skip" and rows.bad == rows.read:
+        what = f"all {rows.read:,} rows are bad, and data.bad_rows leaves them out; the first: {rows.first[0]}"
+        raise InputError(what, hint="Look at these rows, and at what the recipe says of their columns.")
 
 
 def _refuse_no_training_rows(rows: dict[str, int]) -> None:

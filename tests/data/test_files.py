@@ -1,5 +1,6 @@
 """Which files a recipe names."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,24 @@ def test_every_pattern_without_a_file_is_named(tmp_path: Path) -> None:
     assert f"data.files: no file matches {tmp_path}/b*.csv" in text
     assert f"{tmp_path}/no/c.csv" in text
     assert f"{tmp_path} exists" in text
+
+
+def test_what_is_there_and_no_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").mkdir()
+    os.mkfifo(tmp_path / "b.csv")
+    (tmp_path / "c.csv").symlink_to("gone.csv")
+    with pytest.raises(InputError) as caught:
+        find_files(named(*(f"{tmp_path}/{name}.csv" for name in "abc")))
+    text = str(caught.value)
+    assert f"{tmp_path}/a.csv is a folder. A pattern names the files in it: '{tmp_path}/a.csv/*'." in text
+    assert f"{tmp_path}/b.csv is a pipe or a device." in text
+    assert f"{tmp_path}/c.csv is a link to gone.csv, which is not there." in text
+
+
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xff.csv")).touch()
+    with pytest.raises(InputError, match=r"the name of .*/a\\xff\.csv is not UTF-8"):
+        find_files(named(f"{tmp_path}/*.csv"))
 
 
 @pytest.mark.parametrize(

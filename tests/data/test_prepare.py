@@ -113,6 +113,41 @@ def test_files_that_vanish_from_anothers_work_are_no_fault(tmp_path: Path) -> No
     assert busy.is_dir()
 
 
+def test_a_file_that_changes_while_it_is_read_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    path, root = tmp_path / "a.csv", tmp_path / "root"
+    path.write_text("y,item\n1,a\n0,b\n")
+
+    def grow(what: str, rows: int, total: int | None) -> None:
+        if what == "prepare" and path.stat().st_size == 15:
+            path.write_text("y,item\n1,a\n0,b\n1,c\n")
+
+    given = tabular([path], {"item": {"ids": "vocabulary"}}, {"item": 9})
+    with pytest.raises(InputError, match=r"a\.csv: changed while it was read: 19 bytes now, 15 before"):
+        prepare(given, root, progress=grow)
+    assert list((root / "prepared").iterdir()) == []
+    assert prepare(given, root, progress=grow).is_dir()
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("y,item\n1,a\n0,b\n")
+    given = tabular([path], {"item": {"ids": "vocabulary"}}, {"item": 9})
+
+    def remove(what: str, rows: int, total: int | None) -> None:
+        if what == "prepare":
+            path.unlink(missing_ok=True)
+
+    with pytest.raises(InputError, match=r"a\.csv: cannot be read: No such file"):
+        prepare(given, tmp_path / "root", progress=remove)
+
+
+def test_rows_that_are_all_bad_are_told_so(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("y,item\n7,a\n8,b\n")
+    given = tabular([tmp_path / "a.csv"], {"item": {}}, {"item": 9}, data={"bad_rows": "skip"})
+    with pytest.raises(InputError, match=r"all 2 rows are bad, .*; the first: .*a\.csv:2: y: the label is 7"):
+        prepare(given, tmp_path)
+
+
 def _prepare_when_told(root: Path, start: Any, done: Any) -> None:
     def meet(what: str, rows: int, total: int | None) -> None:
         start.wait(60)
