@@ -1,5 +1,7 @@
 """The hashes, held against a plain-Python implementation of their description and against pinned values."""
 
+import time
+
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
@@ -35,6 +37,17 @@ def test_the_hash_of_a_text_never_changes(text: str, expected: int) -> None:
 def test_texts_hash_as_described(texts: list[str | None], skip: int) -> None:
     array = pa.array(texts, pa.string())[skip:]
     assert hash_texts(array).tolist() == [text_hash(text or "") for text in texts[skip:]]
+
+
+def test_long_texts_hash_as_described() -> None:
+    texts = ["ab" * 511, "x" * 1024, "y" * 1025, "é" * 600, "z" * 1031, "w" * 1032, "v" * 1033, "", "u" * 5000]
+    assert hash_texts(pa.array(texts)).tolist() == [text_hash(text) for text in texts]
+
+
+def test_a_text_of_megabytes_hashes_in_a_moment() -> None:
+    began = time.process_time()
+    hash_texts(pa.array(["x" * 4_000_000, "y"]))
+    assert time.process_time() - began < 5  # array by array it takes 15
 
 
 def test_zero_bytes_count() -> None:
