@@ -155,11 +155,17 @@ def _numbers_of(
         minimum=float(values.min()),
         maximum=float(values.max()),
         mean=mean,
-        std=sqrt(float(np.average((values - mean) ** 2, weights=counts))),
+        std=_std(values, counts, mean),
         few=tuple((float(values[n]), int(counts[n])) for n in order) if len(values) <= FEW else None,
     )
     estimate = _estimate(counts, rows, in_all)
     return ColumnFacts(name, "numbers", type_, rows - present, len(values), estimate, numbers, words)
+
+
+def _std(values: Float64s, counts: Int64s, mean: float) -> float:
+    """Of values whose squares may be beyond the range of a float64."""
+    largest = float(np.abs(values).max()) or 1.0
+    return largest * sqrt(float(np.average((values / largest - mean / largest) ** 2, weights=counts)))
 
 
 def _list_facts(

@@ -1,5 +1,6 @@
 """A bounded sample of files: their columns' facts and the number of their rows, for a recipe to be drafted from."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,9 @@ def _survey_raw_criteo(files: list[Path]) -> Survey:
 def _joined(tables: list[Table], samples: list[_Sample], format_: Format | None) -> Survey:
     names, rows = samples[0].rows.schema.names, sum(sample.rows.num_rows for sample in samples)
     if rows == 0:
-        raise InputError(f"{tables[0].path}: no rows in {len(samples)} of {len(tables)} file(s)")
+        first = [told for sample in samples for told in sample.bad.first]
+        why = f"; all are bad, the first: {first[0]}" if first else ""
+        raise InputError(f"{tables[0].path}: no rows in {len(samples)} of {len(tables)} file(s){why}")
     in_all = _rows_in_all(tables, samples, rows)
     together = pa.concat_tables([sample.rows for sample in samples], promote_options="permissive")
     columns = tuple(column_facts(name, together.column(name).combine_chunks(), in_all) for name in names)
@@ -125,7 +128,7 @@ def _sniff(path: Path) -> Format:
 def _columns(tables: list[Table]) -> list[str]:
     """The columns that all files have, in the first one's order."""
     names: list[str] = list(tables[0].schema().names)
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise InputError(f"{tables[0].path}: several columns are called {', '.join(twice)}", hint=_HEADER)
     for table in tables[1:]:

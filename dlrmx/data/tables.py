@@ -1,7 +1,7 @@
 """Reading CSV, TSV and Parquet files as streams of record batches, every error by file and row."""
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -188,12 +188,13 @@ def _with_gaps(batch: pa.RecordBatch, gaps: list[int]) -> pa.RecordBatch:
 
 def missing_columns(table: Table, schema: pa.Schema, wanted: dict[str, str]) -> list[Problem]:
     """A problem for each wanted column (column -> recipe key) that the file lacks, or has twice."""
-    problems = []
+    problems, names = [], schema.names
+    counts = Counter(names)
     for column, key in wanted.items():
-        count = schema.names.count(column)
+        count = counts[column]
         if count == 0:
-            near = get_close_matches(column, schema.names, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"Its columns: {', '.join(schema.names[:40])}."
+            near = get_close_matches(column, names, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Its columns: {', '.join(names[:40])}."
             problems.append(Problem(f"no column {column}", where=str(table.path), key=key, hint=hint))
         elif count > 1:
             problems.append(Problem(f"{count} columns are called {column}", where=str(table.path), key=key))

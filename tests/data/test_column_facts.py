@@ -24,6 +24,15 @@ def test_texts_that_are_all_numbers_are_numbers() -> None:
     assert found.numbers.few == ((-30, 1), (1, 2), (2.5, 1))
 
 
+def test_numbers_whose_squares_are_beyond_a_float() -> None:
+    found = facts(["1e300", "3e300"]).numbers
+    assert found is not None
+    assert (found.mean, found.std) == pytest.approx((2e300, 1e300))
+    zeros = facts(["0", "0.0"]).numbers
+    assert zeros is not None
+    assert zeros.std == 0
+
+
 def test_words_beside_numbers_mean_missing_and_are_told() -> None:
     found = facts(["1", "NULL", "\\N", "2", "NULL", ""])
     assert (found.kind, found.missing, set(found.words)) == ("numbers", 4, {"NULL", "\\N"})

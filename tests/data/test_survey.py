@@ -26,6 +26,14 @@ def test_a_small_file_is_sampled_whole(tmp_path: Path) -> None:
     assert found.columns[1].distinct == 50
 
 
+def test_where_all_rows_are_bad_the_first_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"y,user\n1,gr\xf6\xdfe\n")
+    with pytest.raises(
+        InputError, match=r"no rows in 1 of 1 file.*; all are bad, the first: .*a\.csv:2: user: .*UTF-8"
+    ):
+        survey([f"{tmp_path}/a.csv"])
+
+
 def test_of_large_files_the_first_rows_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAMPLE_ROWS", 100)
     for number in range(3):
