@@ -181,6 +181,7 @@ parallel/: applies a plan to a model.
     parallel/wire.py          every collective on training data, counted
     parallel/shared.py        messages and sums among ranks of one machine, through memory that they share
     parallel/meeting.py       finds out whether ranks can share memory, and connects them
+    parallel/pages.py         hints to glibc and Linux about the pages of a worker's memory
     parallel/carrier.py       counts, ids, vectors and gradients over one hop
     parallel/chunks.py        a rank's batch in chunks, so that one's vectors travel under the work on another
     parallel/exchange.py      the rectangle exchange: ids out, vectors back, gradients, update

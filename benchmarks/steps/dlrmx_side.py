@@ -14,6 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from workloads import WORKLOADS
 
 from dlrmx.parallel.carrier import Order
+from dlrmx.parallel.pages import keep_freed_memory
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.planner import make_plan
 from dlrmx.plan.topology import topology_of
@@ -25,6 +26,7 @@ SEED = 0
 
 
 def main(name: str, rank: int, world: int, store: str, exchange: str) -> None:
+    keep_freed_memory()
     start(rank, world, store)
     load = WORKLOADS[name]
     recipe = load.recipe(world, json.loads(exchange))

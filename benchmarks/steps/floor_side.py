@@ -13,6 +13,7 @@ from workloads import RATE, WORKLOADS, Workload
 
 from dlrmx.model.build import build_model
 from dlrmx.parallel.fused import FusedTable
+from dlrmx.parallel.pages import keep_freed_memory
 from dlrmx.recipe.schema import SparseOptimizer
 
 SEED = 0
@@ -31,6 +32,7 @@ def kernel_inputs(load: Workload, mine: list[int], world: int) -> list[tuple[tor
 
 
 def main(name: str, rank: int, world: int, store: str) -> None:
+    keep_freed_memory()
     start(rank, world, store)
     load = WORKLOADS[name]
     recipe, mine = load.recipe(world, {}), list(range(rank, len(load.rows), world))

@@ -12,6 +12,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     SplitTableBatchedEmbeddingBagsCodegen,
 )
 
+from dlrmx.parallel.pages import use_huge_pages
 from dlrmx.recipe.schema import SparseOptimizer
 
 OPTIMIZERS = {
@@ -67,6 +68,10 @@ class FusedTable:
             cache_load_factor=cache_ratio,
             device=device,
         )
+        if not on_gpu:
+            for zeros in (self.weight, self.state):
+                if zeros is not None:
+                    use_huge_pages(zeros)
 
     @property
     def weight(self) -> torch.Tensor:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from dlrmx.checkpoint.read import open_checkpoint
 from dlrmx.errors import DlrmxError, InputError
+from dlrmx.parallel.pages import keep_freed_memory
 from dlrmx.parallel.wire import TIMEOUT, Wire
 from dlrmx.runs.events import append_event
 from dlrmx.runs.layout import AttemptPaths, RunPaths
@@ -38,6 +39,7 @@ PEER_SIGNS = ("gloo", "Connection closed by peer", "Connection reset by peer", "
 def main(run_dir: Path, number: int) -> int:
     """Run this rank's part of an attempt; 0, or 1 after a `failed` event."""
     _die_with_agent()
+    keep_freed_memory()
     rank = int(os.environ["RANK"])
     attempt = RunPaths(run_dir).attempt(number, node=int(os.environ["GROUP_RANK"]))
     append_event(attempt, "worker_started", rank=rank, rss_bytes=rss_bytes())
