@@ -215,7 +215,7 @@ def _memory(
 ) -> tuple[RankMemory, ...]:
     """flat: bytes of replicas' gradients, which are there all the time."""
     heap = HEAP_TIMES[topology.device]
-    dense, activations = dense_bytes(recipe, topology.world)
+    dense, activations = dense_bytes(recipe, topology.world, topology.mapped_ranks)
     gradients = math.ceil(together[Column.EXCHANGE])
     ids_per_sample = float(workload.ids.sum()) / workload.batch
     read_ahead = pipeline_bytes(recipe, topology.world, ids_per_sample, topology.device)

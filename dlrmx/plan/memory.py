@@ -18,11 +18,12 @@ STORED_ID_BYTES = 4  # and are read so, if their table has no more rows than tha
 # Of an id while it is routed: its row, slot, bag, part, target and order as int64, the sorted ones again, the id sent.
 ROUTE_ID_BYTES = 10 * 8 + ID_BYTES
 # What a step takes and gives back leaves holes in glibc's heap, which keeps them: it grows to so many times what is in
-# use at the busiest moment (1.6 to 2.1: growth of a worker over torch's count of live bytes). Set from the workloads
-# of benchmarks/predict.py together. A GPU's allocator has the reserve.
-HEAP_TIMES = {"cuda": 1.0, "cpu": 1.75}
+# use at the busiest moment. Set from the workloads of benchmarks/predict.py together. A GPU's allocator has the reserve.
+HEAP_TIMES = {"cuda": 1.0, "cpu": 1.5}
 # By which a worker that has built nothing grows that trains next to nothing: buffers of libraries and process groups.
-WORKER_BYTES = {"cuda": 0, "cpu": 39 << 20}
+WORKER_BYTES = {"cuda": 0, "cpu": 42 << 20}
+# Memory in which a message lies for a rank of the same machine is larger than it, by this (dlrmx.parallel.shared).
+SEGMENT_TIMES = 9 / 8
 DTYPE_BYTES = {"fp32": 4, "fp16": 2}
 DENSE_STATE_COPIES = {"sgd": 0, "adagrad": 1, "adamw": 2}
 # Weights, gradients, and the flat buffer that is all-reduced.
@@ -64,9 +65,12 @@ def num_parameters(recipe: Recipe) -> int:
     return sum(inputs * outputs + outputs * has_bias for inputs, outputs, has_bias in dense_layers(recipe))
 
 
-def dense_bytes(recipe: Recipe, world: int) -> tuple[int, int]:
-    """The dense part's parameters with gradients and state, and the activations of the largest local batch."""
-    copies = DENSE_COPIES + DENSE_STATE_COPIES[recipe.optimizer.dense.kind]
+def dense_bytes(recipe: Recipe, world: int, mapped_ranks: int = 0) -> tuple[int, int]:
+    """The dense part's parameters with gradients and state, and the activations of the largest local batch.
+
+    mapped_ranks: other ranks whose gradients are read where those have them.
+    """
+    copies = DENSE_COPIES + DENSE_STATE_COPIES[recipe.optimizer.dense.kind] + mapped_ranks
     if recipe.exchange.threshold.dense is not None:
         copies += THRESHOLD_COPIES
     local_batch = -(-recipe.train.batch // world)

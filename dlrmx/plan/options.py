@@ -63,7 +63,7 @@ class Ask:
         """Bytes that each rank spends whatever the plan: the dense part, and batches read ahead."""
         ids = float(self.workload.ids.sum()) / self.workload.batch
         world, device = self.topology.world, self.topology.device
-        dense, activations = dense_bytes(self.recipe, world)
+        dense, activations = dense_bytes(self.recipe, world, self.topology.mapped_ranks)
         busiest = max(activations, routing_bytes(self.recipe, world, ids))
         return dense + int(HEAP_TIMES[device] * (busiest + pipeline_bytes(self.recipe, world, ids, device)))
 

@@ -10,7 +10,7 @@ from enum import IntEnum, auto
 
 import numpy as np
 
-from dlrmx.plan.memory import FP32_BYTES, HEAP_TIMES, ID_BYTES, SparseKind
+from dlrmx.plan.memory import FP32_BYTES, HEAP_TIMES, ID_BYTES, SEGMENT_TIMES, SparseKind
 from dlrmx.plan.rates import Rates, rates
 from dlrmx.plan.shards import Tier
 from dlrmx.plan.style import OURS, Style
@@ -150,6 +150,10 @@ def _buffers(
     found[:, Column.EXCHANGE] = heap * (held_bytes * bags * pieces.cols + HOLDER_ID_BYTES * ids)
     routed = OWNER_ID_BYTES * ids + OWNER_BAG_BYTES * bags
     found[:, Column.OWNER_BYTES] = heap * owner * (sent_bytes * vectors + kept_bytes * leaves + routed)
+    if topology.mapped_ranks:  # what travels lies in memory of the sender, where the other reads it
+        travelling = SEGMENT_TIMES * (style.forward_bytes + style.backward_bytes) * (1 - 1 / topology.world)
+        found[:, Column.EXCHANGE] += travelling * bags * pieces.cols
+        found[:, Column.OWNER_BYTES] += owner * travelling * vectors
 
 
 def _number_bytes(style: Style, is_mixed: bool) -> tuple[float, float, float]:
@@ -210,9 +214,13 @@ def _compute(
         ids * (read_bytes * row_rate + topology.row_s)
         + (ids * 2 * ID_BYTES + bags * pieces.cols * FP32_BYTES) * rate.device
     )
+    # A bag's gradient is read for each of its ids: the first time from memory, then from the cache if that holds them.
+    gradient_bytes = bags * pieces.cols * FP32_BYTES
+    again = gradient_bytes / np.maximum(gradient_bytes + topology.cache_bytes, 1.0)
+    gradients_read = bags + np.maximum(ids - bags, 0.0) * again
     found[:, Column.UPDATE] = (
         met * topology.update_s
-        + ids * (pieces.cols * FP32_BYTES + SORT_BYTES) * rate.device
+        + (gradients_read * pieces.cols * FP32_BYTES + ids * SORT_BYTES) * rate.device
         + 2 * met * (read_bytes * row_rate + state_bytes * state_rate)
     )
     caching = np.flatnonzero(pieces.tier == CACHING)
@@ -287,7 +295,8 @@ def replicas(workload: Workload, topology: Topology, optimizer: SparseKind) -> F
     found[:, Column.WEIGHTS] = rows * dim * workload.element_bytes
     found[:, Column.STATE] = rows * state
     of_step = (2 * bags + np.maximum(ids, rows)) * dim * FP32_BYTES + ids * NEAR_ID_BYTES
-    found[:, Column.EXCHANGE] = rows * dim * FP32_BYTES + HEAP_TIMES[topology.device] * of_step
+    gradients = (1 + topology.mapped_ranks) * rows * dim * FP32_BYTES
+    found[:, Column.EXCHANGE] = gradients + HEAP_TIMES[topology.device] * of_step
     return rounded(found)
 
 

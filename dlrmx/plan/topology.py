@@ -83,6 +83,11 @@ class Topology:
     def nodes(self) -> int:
         return -(-self.world // self.ranks_per_node)
 
+    @property
+    def mapped_ranks(self) -> int:
+        """Other ranks whose messages and dense gradients are read in their own memory (dlrmx.parallel.shared)."""
+        return self.world - 1 if self.device == "cpu" and self.nodes == 1 else 0
+
     def sized(self, *, world: int, ranks_per_node: int | None = None) -> "Topology":
         """The same kind of ranks in another number."""
         return replace(self, world=world, ranks_per_node=ranks_per_node or self.ranks_per_node)

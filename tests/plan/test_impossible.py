@@ -69,9 +69,9 @@ def test_fp16_is_named_where_it_suffices() -> None:
 
 def test_a_smaller_batch_is_named_where_it_suffices() -> None:
     recipe = plan_recipe({"a": 100}, batch=100_000)
-    text = str(refused(recipe, world=1, memory_bytes=190 * MIB))
+    text = str(refused(recipe, world=1, memory_bytes=160 * MIB))
     assert "- train.batch 50000 instead of 100000" in text
-    assert isinstance(make_plan(plan_recipe({"a": 100}, batch=50_000), processors(1, 190 * MIB)), Plan)
+    assert isinstance(make_plan(plan_recipe({"a": 100}, batch=50_000), processors(1, 160 * MIB)), Plan)
 
 
 def test_the_dense_part_alone_is_too_large() -> None:
@@ -118,7 +118,8 @@ def test_a_constraint_is_not_blamed_where_memory_lacks_anyway() -> None:
 
 
 def test_replicas_that_do_not_fit() -> None:
+    """64 MB of weights, 4 of sums, the gradients of both ranks, and half as much again as the rows while they move."""
     recipe = plan_recipe(LARGE, sharding={"tables": {"large": {"types": ["data_parallel"]}}})
     (problem,) = refused(recipe, world=2, memory_bytes=100 * MIB).problems
-    assert "table 'large' (data_parallel, 1,000,000 rows x 16) needs 233 MiB on a rank" in problem.what
+    assert "table 'large' (data_parallel, 1,000,000 rows x 16) needs 278 MiB on a rank" in problem.what
     assert problem.key == "sharding.tables.large"
