@@ -25,6 +25,7 @@ from dlrmx.data.batches import Bags
 from dlrmx.parallel.fused import FusedTable
 from dlrmx.parallel.hops import all_ranks
 from dlrmx.parallel.layout import make_layout
+from dlrmx.parallel.pages import keep_freed_memory
 from dlrmx.parallel.routing import Router
 from dlrmx.parallel.wire import TIMEOUT, Wire
 from dlrmx.plan.shards import Plan, Strip, TablePlan
@@ -64,6 +65,7 @@ def fit(points: Sequence[tuple[float, float]]) -> Line:
 
 def main(file: Path) -> None:
     """Measure, and write the result on rank 0."""
+    keep_freed_memory()
     device = worker_device()
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     wire = Wire(int(os.environ["LOCAL_WORLD_SIZE"]))
