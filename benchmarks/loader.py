@@ -105,7 +105,7 @@ def _print_parts(data: Path, rows: int) -> None:
         "gathering ids": lambda: np.take(columns.one_hot, next(each), axis=0, mode="clip"),
         "gathering dense columns": lambda: np.take(columns.dense, next(each), axis=0, mode="clip"),
         "gathering labels": lambda: np.take(columns.labels, next(each), mode="clip"),
-        "ids by feature": lambda: batches._by_feature(taken.one_hot),
+        "ids by feature": lambda: batches._turned(taken.one_hot),
         "(copying as many bytes that lie together)": bytes_moved[:BATCH].copy,
     }
     print(f"parts, ns a row in batches of {BATCH:,}:")

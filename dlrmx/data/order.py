@@ -93,11 +93,13 @@ class _Window:
         self._size, self._column_bits = size, ((size - 1).bit_length() + 1) // 2
         self._columns = 1 << self._column_bits
         self._height = -(-size // self._columns)
-        self._modulo_height = np.arange(2 * self._height) % self._height
         sides = (self._columns, self._height)  # what a round reads and what it adds to, in turn
+        # Repeated, so that a sum needs no modulo before it is looked up: it is below three times its side.
         self._tables = [
-            _draw(sides[number % 2], key + (number + 1) * GOLDEN, sides[1 - number % 2]) for number in range(ROUNDS)
+            np.tile(_draw(sides[number % 2], key + (number + 1) * GOLDEN, sides[1 - number % 2]), 3)
+            for number in range(ROUNDS)
         ]
+        self._starts = np.tile(np.arange(self._height) << self._column_bits, 3)  # of each i, modulo the height
         self._first_rows = blocks * BLOCK
 
     def rows(self, offsets: Int64s) -> Int64s:
@@ -113,15 +115,13 @@ class _Window:
         return rows
 
     def _permuted(self, offsets: Int64s) -> Int64s:
-        i, j = offsets >> self._column_bits, offsets & (self._columns - 1)
+        sums = [offsets >> self._column_bits, offsets & (self._columns - 1)]
         for number, table in enumerate(self._tables):
-            if number % 2 == 0:
-                i += table.take(j)
-                i = self._modulo_height.take(i)
-            else:
-                j += table.take(i)
-                j &= self._columns - 1
-        return (i << self._column_bits) | j
+            sums[number % 2] += table.take(sums[1 - number % 2])
+        i, j = sums
+        j &= self._columns - 1
+        j += self._starts.take(i)
+        return j
 
 
 def _draw(count: int, key: int, size: int) -> Int64s:

@@ -93,9 +93,7 @@ class Stream:
             )
             for epoch, some in groupby(dealt, lambda one: one.epoch)
         ]
-        if len(dealt) == 1:
-            return iter([self._split.take(shuffled[0])])
-        return self._split.take(np.concatenate(shuffled)).divided([one.last - one.first for one in dealt])
+        return self._split.take_divided(np.concatenate(shuffled), [one.last - one.first for one in dealt])
 
     def after(self, position: Position) -> Position:
         """The position after the batch at `position`."""
