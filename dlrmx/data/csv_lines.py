@@ -21,10 +21,16 @@ _FEED, _RETURN = ord("\n"), ord("\r")
 class CountedLines(io.RawIOBase):
     """A file, decompressed, that counts the lines read from it, but for empty ones: those that hold a row each.
 
-    Lines end in a line feed, a carriage return, or both.
+    Lines end in a line feed, a carriage return, or both. Of a line with too few or too many fields, what is not UTF-8
+    is given as U+FFFD: arrow tells of such lines as text, and fails where it is none. The others are as they are, but
+    for those at and behind a quote that is not closed: `swallowed`, the file is to be refused.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, delimiter: str) -> None:
+        self._delimiter = delimiter
+        self._fields = 0
+        self._held = b""
+        self._quoted = self.swallowed = False
         self._stream = pa.input_stream(str(path), compression="detect")
         self._last = _FEED
         self._ended = 0
@@ -35,6 +41,39 @@ class CountedLines(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
+        while True:
+            piece = self._read(size)
+            text = self._as_text(piece)
+            if text or not piece:
+                return text
+
+    def _as_text(self, piece: bytes) -> bytes:
+        """The lines so far, of which the last may go on in the next piece where something in them is not UTF-8."""
+        text, self._held = self._held + piece, b""
+        self._fields = self._fields or self._count_fields(text.lstrip(b"\r\n").splitlines()[:1])
+        if text.isascii() or _is_utf8(text):
+            return text
+        lines = text.splitlines(keepends=True)
+        if piece and not lines[-1].endswith((b"\n", b"\r")):
+            self._held = lines.pop()
+        return b"".join(map(self._shown, lines))
+
+    def _shown(self, line: bytes) -> bytes:
+        bare = line.rstrip(b"\r\n")
+        self._quoted = self._quoted or _ends_quoted(bare.decode("latin-1"), self._delimiter)
+        if _is_utf8(line) or not (self._quoted or self._count_fields([bare]) != self._fields):
+            return line
+        self.swallowed |= self._quoted
+        return line.decode(errors="replace").encode()
+
+    def _count_fields(self, line: list[bytes]) -> int:
+        """Of one line, or none; -1 where a field is longer than Python's csv takes."""
+        try:
+            return len(next(csv.reader([text.decode("latin-1") for text in line], delimiter=self._delimiter), []))
+        except csv.Error:
+            return -1
+
+    def _read(self, size: int) -> bytes:
         piece: bytes = self._stream.read(size if size >= 0 else None)
         codes = np.frombuffer(piece, dtype=np.uint8)
         if len(codes):
@@ -58,6 +97,14 @@ class CountedLines(io.RawIOBase):
     def close(self) -> None:
         self._stream.close()
         super().close()
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def refuse_open_quote(path: Path, delimiter: str, last: int) -> None:

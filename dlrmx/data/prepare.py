@@ -248,7 +248,7 @@ def _partial(target: Path) -> Iterator[Path]:
 def _refuse_no_good_rows(manifest: Manifest) -> None:
     rows = manifest.rows
     if rows.policy == "skip" and rows.bad == rows.read:
-        what = f"all {rows.read:,} rows are bad, and data.bad_rows leaves them out; the first: {rows.first[0]}"
+        what = f"no rows to train on: all {rows.read:,} are bad, and data.bad_rows leaves them out; {rows.first[0]}"
         raise InputError(what, hint="Look at these rows, and at what the recipe says of their columns.")
 
 

@@ -128,7 +128,7 @@ class Table:
             for batch in reader:
                 rows += batch.num_rows
                 yield batch
-        if lines.count != 1 + rows + broken.count:
+        if lines.swallowed or lines.count != 1 + rows + broken.count:
             raise open_quote(self.path, self._delimiter)
 
     @property
@@ -143,7 +143,7 @@ class Table:
         read = csv.ReadOptions(block_size=CSV_READ_BYTES, use_threads=False)
         parse = csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=broken)
         with (
-            CountedLines(self.path) as lines,
+            CountedLines(self.path, self._delimiter) as lines,
             csv.open_csv(lines, read_options=read, parse_options=parse, convert_options=convert) as reader,
         ):
             yield reader, lines
