@@ -95,8 +95,11 @@ def _frozen_recipe(run: "RunPaths") -> Path:
     for attempt in reversed(run.attempts()):
         if attempt.recipe.is_file():
             return attempt.recipe
+    if run.recipe.is_file():
+        return run.recipe  # its job was submitted, and never began
     raise InputError(
-        f"run {run.name} never began: there is nothing to resume", hint="start it anew: dlrmx train RECIPE"
+        f"run {run.name} never began: there is nothing to resume",
+        hint=f"start it anew: dlrmx train RECIPE; its name is free once {run.dir} is deleted",
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlrmx.errors import DlrmxError
+
 from . import other_files, start
 from .follow import follow
 from .live import View, open_view
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from dlrmx.runs.state import RunState
 
 DONE, FAILED, STOPPED, KILLED = 0, 1, 75, 130
+NEVER_BEGUN = "whoever started it was ended before it had begun"
 
 
 def train(loaded: "Loaded", name: str | None, *, detach: bool, json: bool) -> int:
@@ -30,9 +33,9 @@ def train(loaded: "Loaded", name: str | None, *, detach: bool, json: bool) -> in
     with open_view() as view:
         planned = start.prepare_and_plan(loaded, view)
         own = loaded.recipe.name, name, fingerprint(loaded.recipe)
-        run = create_run(start.root_of(loaded), *own, stamp=start.stamp(loaded))
+        run = create_run(start.new_root(loaded), *own, stamp=start.stamp(loaded))
         code = _attend(run, start.job(loaded, run.name, planned=planned), loaded, view, detach=detach)
-    return _tell(run, code, json=json)
+    return _tell(run, code, detached=not detach, json=json)
 
 
 def resume(loaded: "Loaded", run: "RunPaths", from_step: int | None, *, detach: bool, json: bool) -> int:
@@ -42,7 +45,7 @@ def resume(loaded: "Loaded", run: "RunPaths", from_step: int | None, *, detach: 
         planned = start.prepare_and_plan(loaded, view)
         spec = start.job(loaded, run.name, planned=planned, resume={"from_step": from_step})
         code = _attend(run, spec, loaded, view, detach=detach)
-    return _tell(run, code, json=json)
+    return _tell(run, code, detached=not detach, json=json)
 
 
 def evaluate(loaded: "Loaded", asked: dict[str, str], *, json: bool) -> int:
@@ -59,7 +62,7 @@ def evaluate(loaded: "Loaded", asked: dict[str, str], *, json: bool) -> int:
         else:
             planned = start.prepare_and_plan(loaded, view)
         evaluated = Path(asked["checkpoint"]).parents[1].name
-        run = create_run(start.root_of(loaded), f"{evaluated}-eval", None, fingerprint(loaded.recipe))
+        run = create_run(start.new_root(loaded), f"{evaluated}-eval", None, fingerprint(loaded.recipe))
         update_run(run, evaluates=asked["checkpoint"])
         view.note(f"evaluating {asked['checkpoint']}")
         spec = start.job(loaded, run.name, planned=planned, evaluate=start.as_nodes_see(loaded, asked))
@@ -89,69 +92,80 @@ def _attend(run: "RunPaths", spec: "JobSpec", loaded: "Loaded", view: View, *, d
     from dlrmx.launch.submit import submit
 
     first = max((attempt.number for attempt in run.attempts()), default=0) + 1
-    job = submit(spec, loaded.profile, attached=not detach)
+    cluster = loaded.recipe.cluster if isinstance(loaded.recipe.cluster, str) else ""
+    job = submit(spec, loaded.profile, attached=not detach, cluster=cluster)
     if detach:
         return None
+    if isinstance(job, RemoteJob):
+        view.note(f"run {run.name} in {run.dir}")
+        return stay_with(job, view, first=first)
     view.show({"event": "phase", "phase": "start"})
     view.note(f"run {run.name} in {run.dir}")
-    if isinstance(job, RemoteJob):
-        return stay_with(job, view, first=first)
     ended = follow(run, view, first=first, over=lambda: job.poll() is not None, interrupted=_on_interrupt(job, view))
     return job.poll() if ended else KILLED
 
 
 def stay_with(job: "RemoteJob", view: View, *, first: int) -> int | None:
     """Follow a cluster's job to its end: its exit code. Ctrl-C leaves it alone: None."""
-    told = ""
+    from dlrmx.runs.claim import is_live
+
     code: int | None = None
 
     def over() -> bool:
-        nonlocal told, code
+        nonlocal code
         code = job.poll()
-        if job.words != told:
-            told = job.words
-            view.note(f"job {job.app}: {told}")
         return code is not None
 
-    def detach(_: int) -> bool:
-        view.note(f"detached; {job.run.name} goes on")
-        return True
+    def waits() -> str:
+        if code is not None or is_live(job.run) and not job.away:
+            return ""
+        return f"{job.called}: {job.words or job.said.state or 'its scheduler has not spoken of it yet'}"
 
-    view.note(f"job {job.app}; Ctrl-C leaves it running")
-    follow(job.run, view, first=first, over=over, interrupted=detach)
-    return code
+    view.note(f"{job.called}; Ctrl-C leaves it running")
+    ended = follow(job.run, view, first=first, over=over, interrupted=lambda _: True, waits=waits)
+    return code if ended else None
 
 
-def watch_run(run: "RunPaths") -> None:
-    """Follow a run's newest attempt (and later ones) until the run ends; Ctrl-C leaves the run alone.
+def watch_run(run: "RunPaths") -> bool:
+    """Follow a run's newest attempt (and later ones) until the run ends; Ctrl-C leaves the run alone: False.
 
     Of a cluster's run its scheduler is asked, too: one that nobody drives any more is not waited for.
     """
-    from dlrmx.runs.state import run_state
-
     first = max((attempt.number for attempt in run.attempts()), default=1)
     job = live_job(run)
     with open_view() as view:
         view.note(f"run {run.name} in {run.dir}")
         if job is not None:
-            stay_with(job, view, first=first)
-            return
+            return stay_with(job, view, first=first) is not None
+        return follow(run, view, first=first, over=lambda: _over_here(run), interrupted=lambda _: True)
 
-        def detach(_: int) -> bool:
-            view.note(f"detached; {run.name} goes on")
-            return True
 
-        follow(run, view, first=first, over=lambda: run_state(run).ended, interrupted=detach)
+def detached_text(state: "RunState") -> str:
+    """How to come back to a run that was left to itself, and how to end it."""
+    from dlrmx.runs.layout import RunPaths
+
+    from .runs import words_for
+    from .summary import job_text
+
+    words, job = words_for(RunPaths(state.dir)), job_text(state)
+    goes_on = f"{state.name} goes on{job and f' as {job}'}"
+    return f"detached; {goes_on}: dlrmx watch {words} follows it, dlrmx cancel {words} saves and stops it"
 
 
 def over_of(run: "RunPaths") -> Callable[[], bool]:
     """Asks whether a run has ended; of a cluster's run also its scheduler, as nobody may be left to write it down."""
-    from dlrmx.runs.state import run_state
-
     job = live_job(run)
-    if job is None:
-        return lambda: run_state(run).ended
-    return lambda: job.poll() is not None
+    return (lambda: _over_here(run)) if job is None else (lambda: job.poll() is not None)
+
+
+def _over_here(run: "RunPaths") -> bool:
+    """Whether a run without a cluster's job has ended. Raises DlrmxError where nobody will ever begin it."""
+    from dlrmx.runs.state import never_begun, run_state
+
+    if never_begun(run):
+        hint = f"start it anew: dlrmx train RECIPE; its name is free once {run.dir} is deleted"
+        raise DlrmxError(f"run {run.name} does not run: {NEVER_BEGUN}", hint=hint)
+    return run_state(run).ended
 
 
 def live_job(run: "RunPaths") -> "RemoteJob | None":
@@ -163,7 +177,7 @@ def live_job(run: "RunPaths") -> "RemoteJob | None":
     job = None if state in ("done", "failed") else attach(run)
     if job is None or state != "stopped":
         return job
-    return job if job.poll() is None and job.known else None
+    return job if job.poll() is None and job.said.waits else None
 
 
 def exit_code_of(state: "RunState") -> int:
@@ -187,13 +201,16 @@ def _on_interrupt(job: "LocalJob", view: View) -> Callable[[int], bool]:
     return interrupted
 
 
-def _tell(run: "RunPaths", code: int | None, *, json: bool) -> int:
-    """Say how the run ended, as its files have it. Returns the exit code of the command."""
+def _tell(run: "RunPaths", code: int | None, *, detached: bool = True, json: bool) -> int:
+    """Say how the run ended, as its files have it. Returns the exit code of the command.
+
+    detached: where the run goes on (code None), whether somebody stopped following it; else nobody began to.
+    """
     from dlrmx.runs.state import run_state
 
     from .failure import diagnosis_json, failure_text
     from .runs import words_for
-    from .summary import done_text, file_evaluations, newest_evaluation, state_json, stopped_text
+    from .summary import done_text, file_evaluations, job_text, newest_evaluation, state_json, stopped_text
 
     state = run_state(run)
     if json:
@@ -201,7 +218,8 @@ def _tell(run: "RunPaths", code: int | None, *, json: bool) -> int:
         diagnosis = diagnosis_json(run, state)
         print_json(**state_json(state), diagnosis=diagnosis, evaluation=newest_evaluation(run), **files)
     if code is None:
-        say(f"accepted; follow it with: dlrmx watch {words_for(run)}")
+        accepted = "accepted" + (f" as {job}" if (job := job_text(state)) else "")
+        say(detached_text(state) if detached else f"{accepted}; follow it with: dlrmx watch {words_for(run)}")
         if not json:
             print_result(run.name)
     elif code == DONE and not json:

@@ -18,25 +18,25 @@ EARLIER_SHOWN = 4
 AGENT_SPEAKS = "] failed (exitcode: "
 
 
-def diagnosis_of(run: "RunPaths", state: "RunState", said: str = "") -> "Diagnosis | None":
-    """Of a run that failed or was lost, or waits for what never comes; None of all others.
-
-    said: what the scheduler says of its job.
-    """
+def diagnosis_of(run: "RunPaths", state: "RunState") -> "Diagnosis | None":
+    """Of a run that failed or was lost, or waits for what never comes; None of all others."""
     from dlrmx.runs.diagnosis import diagnose
     from dlrmx.runs.kinds import BAD_IMAGE
 
-    if state.state not in ("failed", "lost") and not (state.state == "created" and BAD_IMAGE.search(said)):
+    said = "" if state.job is None else state.job.words
+    stuck = state.state == "waiting" and BAD_IMAGE.search(said)
+    if state.state not in ("failed", "lost") and not stuck:
         return None
-    reason = state.reason or said or ("" if state.attempt else launch_words(run) or "it ended without a word")
+    reason = said if stuck else state.reason or said
+    reason = reason or ("" if state.attempt else launch_words(run) or "it ended without a word")
     return diagnose(run, reason, words_for(run), state.evaluates)
 
 
-def diagnosis_json(run: "RunPaths", state: "RunState", said: str = "") -> dict[str, Any] | None:
+def diagnosis_json(run: "RunPaths", state: "RunState") -> dict[str, Any] | None:
     """For programs."""
     from dataclasses import asdict
 
-    found = diagnosis_of(run, state, said)
+    found = diagnosis_of(run, state)
     return None if found is None else asdict(found)
 
 

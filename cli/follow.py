@@ -14,6 +14,7 @@ from dlrmx.runs.events import is_event
 from dlrmx.runs.records import is_record
 
 from .live import View
+from .output import say
 from .progress import Entry, Progress, fold, phases_text
 
 if TYPE_CHECKING:
@@ -102,15 +103,25 @@ class Interrupts:
 
 
 def follow(
-    run: "RunPaths", view: View, *, first: int, over: Callable[[], bool], interrupted: Callable[[int], bool]
+    run: "RunPaths",
+    view: View,
+    *,
+    first: int,
+    over: Callable[[], bool],
+    interrupted: Callable[[int], bool],
+    waits: Callable[[], str] = str,
 ) -> bool:
-    """Show the run's attempts from `first` on until `over()`: True; or until `interrupted(n)`, n-th Ctrl-C: False."""
+    """Show the run's attempts from `first` on until `over()`: True; or until `interrupted(n)`, n-th Ctrl-C: False.
+
+    waits: what the run waits for, empty while it runs.
+    """
     tail = RunTail(run, first)
     shown, told = 0, 0
-    with Interrupts() as interrupts, _kept_up(run):
+    with Interrupts() as interrupts, _kept_up(run, view.note):
         while True:
             last = over()  # asked before the files are read, so that the run's last words are shown
             shown = _show_new(tail, view, shown)
+            view.wait(waits())
             if last:
                 return True
             heard = interrupts.count
@@ -130,7 +141,7 @@ def _show_new(tail: RunTail, view: View, shown: int) -> int:
     return shown
 
 
-def _kept_up(run: "RunPaths") -> AbstractContextManager[None]:
+def _kept_up(run: "RunPaths", told: Callable[[str], Any]) -> AbstractContextManager[None]:
     """A copy of a run elsewhere grows meanwhile."""
     from dlrmx.runs.claim import is_copy
 
@@ -138,7 +149,7 @@ def _kept_up(run: "RunPaths") -> AbstractContextManager[None]:
         return nullcontext()
     from dlrmx.launch.mirror import mirrored
 
-    return mirrored(run)
+    return mirrored(run, told)
 
 
 def log_files(run: "RunPaths", first: int = 0) -> list[Path]:
@@ -166,7 +177,7 @@ def follow_logs(run: "RunPaths", show: Callable[[str], Any], *, over: Callable[[
     """Show the log lines of the run's newest attempt, and of later ones, until `over()` or Ctrl-C."""
     tails: dict[Path, Tail] = {}
     first = max((attempt.number for attempt in run.attempts()), default=1)
-    with Interrupts() as interrupts, _kept_up(run):
+    with Interrupts() as interrupts, _kept_up(run, say):
         while True:
             last = over()
             files = [tails.setdefault(file, Tail(file)) for file in log_files(run, first)]

@@ -26,6 +26,9 @@ class View(Protocol):
     def show(self, entry: Entry) -> None:
         """One more event or record of the attempt."""
 
+    def wait(self, text: str) -> None:
+        """What the run waits for; empty while it runs."""
+
     def note(self, text: str) -> None:
         """A line that stays."""
 
@@ -50,6 +53,7 @@ class PlainView:
         self._progress = Progress(attempt=1)
         self._told = {self._progress.phase}  # evaluations and saves have lines of their own: a phase is told once
         self._tenth = ("", -1)
+        self._waits = ""
 
     def begin(self, attempt: int) -> None:
         self._progress = Progress(attempt)
@@ -73,6 +77,11 @@ class PlainView:
             self._tenth = tenth
             say(self._progress.doing)
 
+    def wait(self, text: str) -> None:
+        if text and text != self._waits:
+            say(text)
+        self._waits = text
+
     def note(self, text: str) -> None:
         say(text)
 
@@ -88,6 +97,7 @@ class TerminalView:
         from rich.live import Live
 
         self._progress = Progress(attempt=1)
+        self._waits = ""
         self._live = Live(console=Console(stderr=True), refresh_per_second=4, get_renderable=self._render)
         self._live.start()
 
@@ -101,15 +111,19 @@ class TerminalView:
         if entry.get("kind") != "step" and (line := entry_line(entry, self._progress)):
             self.note(line)
 
+    def wait(self, text: str) -> None:
+        self._waits = text
+
     def note(self, text: str) -> None:
         self._live.console.print(printable(text), markup=False, highlight=False)
 
     def close(self) -> None:
-        self._live.transient = not self._progress.record  # the last numbers stay; a row of phases would tell nothing
+        # The last numbers stay; a row of phases, or what it waited for, would tell nothing.
+        self._live.transient = bool(self._waits) or not self._progress.record
         self._live.stop()
 
     def _render(self) -> "RenderableType":
-        return render(self._progress, time.time())
+        return render_waiting(self._progress, self._waits) if self._waits else render(self._progress, time.time())
 
 
 def render(progress: Progress, now: float = 0.0) -> "RenderableType":
@@ -128,6 +142,17 @@ def render(progress: Progress, now: float = 0.0) -> "RenderableType":
     if progress.saves_failed:
         lines.append(Text(f"  {progress.saves_failed} saves failed; see `dlrmx status`", style="red"))
     return Group(*lines)
+
+
+def render_waiting(progress: Progress, waits: str) -> "RenderableType":
+    """What a run waits for that does not run now, and how far it is."""
+    from rich.console import Group
+    from rich.text import Text
+
+    line = Text(" waiting ", style="bold reverse").append(f"  {printable(waits)}", style="not bold not reverse")
+    if not progress.total_steps:
+        return line
+    return Group(line, Text(f"  so far: step {progress.step:,} of {progress.total_steps:,}"))
 
 
 def _phase_line(progress: Progress, now: float) -> "RenderableType":

@@ -11,7 +11,7 @@ from .output import print_json, print_result, say, screen_width, table
 
 if TYPE_CHECKING:
     from dlrmx.runs.layout import RunPaths
-    from dlrmx.runs.state import RunState
+    from dlrmx.runs.state import Job, RunState
 
 
 def runs(
@@ -59,54 +59,50 @@ def _cluster_runs(cluster: str, *, ended: bool, json: bool) -> None:
 
 def status(run: options.Run = None, json: options.Json = False) -> None:
     """Show what a run is doing, or how it ended."""
-    from dlrmx.runs.state import run_state
-
     from .failure import diagnosis_json
     from .summary import newest_evaluation, state_json, status_text
 
     paths = find(run)
-    said = _scheduler_says(paths)
-    state = run_state(paths)
+    state = _asked(paths)
     evaluation = newest_evaluation(paths)
     if json:
-        print_json(**state_json(state), diagnosis=diagnosis_json(paths, state, said), evaluation=evaluation)
+        print_json(**state_json(state), diagnosis=diagnosis_json(paths, state), evaluation=evaluation)
     else:
-        print_result(status_text(paths, state, evaluation, said))
+        print_result(status_text(paths, state, evaluation))
 
 
-def _scheduler_says(run: "RunPaths") -> str:
-    """Of a run that does not live as far as its files tell, though its job may: why it waits, how it ended."""
+def _asked(run: "RunPaths") -> "RunState":
+    """The run's state; its scheduler is asked where the files alone do not tell."""
     from dlrmx.errors import ClusterError
-    from dlrmx.runs.run_file import read_run
     from dlrmx.runs.state import run_state
 
-    if not isinstance(read_run(run).get("job"), dict) or run_state(run).state not in ("created", "lost", "stopped"):
-        return ""
-    from .attached import live_job
+    state = run_state(run)
+    if state.job is None:
+        return state
+    from dlrmx.launch.submit import asked
 
     try:
-        job = live_job(run)
-        if job is None or job.poll() is not None and read_run(run)["state"] != "running":
-            return ""  # it has ended, and run.json says how
-        return f"{job.app}: {job.words}" if job.words else f"job {job.app}"
+        return asked(run)
     except ClusterError as error:
         say(f"{run.name} as its files have it: {error}")
-        return ""
+        return state
 
 
 def watch(run: options.Run = None) -> None:
     """Follow a live run; Ctrl-C leaves it running. Ends with the run's exit code."""
     from dlrmx.runs.state import run_state
 
-    from .attached import exit_code_of, watch_run
+    from .attached import detached_text, exit_code_of, watch_run
     from .summary import newest_evaluation, status_text
 
     paths = find(run)
-    watch_run(paths)
+    ended = watch_run(paths)
     state = run_state(paths)
-    if state.ended:
-        print_result(status_text(paths, state, newest_evaluation(paths)))
-        raise typer.Exit(exit_code_of(state))
+    if not ended:
+        say(detached_text(state))
+        return
+    print_result(status_text(paths, state, newest_evaluation(paths)))
+    raise typer.Exit(exit_code_of(state))
 
 
 def logs(
@@ -152,15 +148,26 @@ def report(runs: options.Runs = None, json: options.Json = False) -> None:
 def cancel(run: options.Run = None) -> None:
     """Ask a live run to save and stop; it can be resumed."""
     from dlrmx.launch.submit import cancel as cancel_run
+    from dlrmx.runs.state import run_state
 
     paths = find(run)
-    if cancel_run(paths) == "stops":
-        say(f"{paths.name} saves and stops; follow it with: dlrmx watch {words_for(paths)}")
-    else:
-        say(f"{paths.name} was waiting: its job is taken back")
+    job = run_state(paths).job
+    called = "" if job is None else job.called
+    match cancel_run(paths):
+        case "stops":
+            say(f"{paths.name} saves and stops; follow it with: dlrmx watch {words_for(paths)}")
+        case "taken back":
+            say(f"{paths.name} was waiting: {called} is taken back; go on with: dlrmx resume {words_for(paths)}")
+        case _:
+            say(f"{called} of {paths.name} is being ended; follow it with: dlrmx watch {words_for(paths)}")
 
 
 def find(run: str | None) -> "RunPaths":
+    """The run that the words mean, brought up to date where it is a copy of one elsewhere."""
+    return _up_to_date(_meant(run))
+
+
+def _meant(run: str | None) -> "RunPaths":
     """The run that the words mean. A run of that very name in this folder's root wins over those elsewhere."""
     from dlrmx.errors import UnknownRun
     from dlrmx.runs.layout import RunPaths
@@ -169,13 +176,13 @@ def find(run: str | None) -> "RunPaths":
     root = _local_root()
     here = RunPaths(root / run) if run is not None else None
     if here is not None and here.run.is_file():
-        return _up_to_date(here)
+        return here
     try:
-        return _up_to_date(find_run(run, root))
+        return find_run(run, root)
     except UnknownRun:
         if run is None or (found := _in_a_cluster(run)) is None:
             raise
-        return _up_to_date(found)
+        return found
 
 
 def _in_a_cluster(name: str) -> "RunPaths | None":
@@ -203,7 +210,7 @@ def _up_to_date(run: "RunPaths") -> "RunPaths":
 
         try:
             refresh(run)
-        except ClusterError as error:
+        except (ClusterError, OSError) as error:
             say(f"{run.name} as it was last heard of: {error}")
     return run
 
@@ -213,18 +220,18 @@ def words_for(run: "RunPaths") -> str:
     from dlrmx.errors import DlrmxError
 
     try:
-        return run.name if find(run.name).dir == run.dir else str(run.dir)
+        return run.name if _meant(run.name).dir == run.dir else str(run.dir)
     except DlrmxError:
         return str(run.dir)
 
 
-def state_or_word(run: "RunPaths") -> "RunState | None":
+def state_or_word(run: "RunPaths", job: "Job | None" = None) -> "RunState | None":
     """The run's state; of one that cannot be read a word on stderr, so that it does not hide the others."""
     from dlrmx.errors import UnknownRun
     from dlrmx.runs.state import run_state
 
     try:
-        return run_state(run)
+        return run_state(run, job)
     except UnknownRun as error:
         say(f"left out: {error}")
         return None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dlrmx.runs.state import RunState
 
 CHANCE = 0.005
+HOSTS_SHOWN = 8
 
 
 def state_json(state: "RunState") -> dict[str, Any]:
@@ -48,20 +49,17 @@ def file_evaluations(run: "RunPaths") -> list[Mapping[str, Any]]:
     return list(found.values()) if len(found) > 1 else []
 
 
-def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] | None, said: str = "") -> str:
-    """The state and what is wrong on the first line; then cause, quality, checkpoint, place, next command.
-
-    said: what the scheduler of its job says, where that was asked.
-    """
-    found = diagnosis_of(run, state, said)
-    phase = f"  {state.phase}" if state.phase and not state.ended else ""
+def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any] | None) -> str:
+    """The state and what is wrong on the first line; then job, cause, quality, checkpoint, place, next command."""
+    found = diagnosis_of(run, state)
+    phase = f"  {state.phase}" if state.phase and state.state in ("running", "stopping") else ""
     lines = [f"{state.name}: {_state_words(state)}{phase}  step {_steps(state)}  attempt {state.attempt}"]
-    lines.extend([f"job          {said}"] if said else [])
+    lines.extend(_job_lines(run, state))
     lines.extend(_failed_save(run, state))
     if found is not None:
         lines.extend(failure_lines(run, state, found))
     elif why := state.reason or state.first_cause:
-        lines.append(f"before this  {why}" if not state.ended else f"ended by     {why}")
+        lines.append(f"{'ended by   ' if state.ended else 'before this'}  {str(why).replace(chr(10) + 4 * ' ', '; ')}")
     if evaluation:
         split, step = evaluation["split"], evaluation["step"]
         lines.append(f"evaluation   {split} at step {step:,}: {evaluation_text(evaluation)}")
@@ -75,6 +73,29 @@ def status_text(run: "RunPaths", state: "RunState", evaluation: Mapping[str, Any
     else:
         lines.extend(["what to try:", *(f"  {text}" for text in found.tries)])
     return "\n".join(lines)
+
+
+def job_text(state: "RunState") -> str:
+    """'job 7 on lab'; empty for a run of this machine."""
+    if state.job is None:
+        return ""
+    return state.job.called + (f" on {state.job.cluster}" if state.job.cluster else "")
+
+
+def _job_lines(run: "RunPaths", state: "RunState") -> list[str]:
+    """A cluster's job, what its scheduler says, and its nodes; of a run that nobody will begin, that."""
+    from dlrmx.runs.state import never_begun
+
+    from .attached import NEVER_BEGUN
+
+    if state.job is None:
+        return [f"job          none: {NEVER_BEGUN}"] if never_begun(run) else []
+    said = "" if state.state in ("done", "stopped", "failed") else state.job.words or state.job.state
+    job = job_text(state).removeprefix("job ") if state.job.app else "not known"
+    hosts = ", ".join(state.hosts[:HOSTS_SHOWN])
+    more = f" and {len(state.hosts) - HOSTS_SHOWN} more" if len(state.hosts) > HOSTS_SHOWN else ""
+    nodes = [f"nodes        {hosts}{more}"] if hosts and state.state != "waiting" else []
+    return [f"job          {job}: {said}" if said else f"job          {job}", *nodes]
 
 
 def _costs(run: "RunPaths") -> list[str]:
@@ -117,7 +138,7 @@ def stopped_text(state: "RunState") -> str:
 
 def _state_words(state: "RunState") -> str:
     """The state, and what is easily missed while training goes on."""
-    live = state.state in ("running", "stopping")
+    live = not state.ended
     counts = (
         (state.saves_failed, "save", "FAILED"),
         (state.steps_repeated if live else 0, "step", "repeated"),
@@ -155,7 +176,7 @@ def _next(state: "RunState") -> list[str]:
     """Commands that make sense now."""
     name = _words(state)
     match state.state:
-        case "created" | "running":
+        case "created" | "waiting" | "running":
             return [f"dlrmx watch {name}", f"dlrmx cancel {name}"]
         case "stopping":
             return [f"dlrmx watch {name}"]
@@ -166,7 +187,7 @@ def _next(state: "RunState") -> list[str]:
         case "done":
             return [f"dlrmx report {name}", f"dlrmx evaluate {name}", f"dlrmx checkpoints list {name}"]
         case "stopped" if not state.evaluates:
-            return [f"dlrmx resume {name}", f"dlrmx report {name}"]
+            return [f"dlrmx resume {name}", *([f"dlrmx report {name}"] if state.attempt else [])]
         case _:  # an evaluation that was stopped, or what no attempt tells of
             again = f"dlrmx evaluate {state.evaluates}" if state.evaluates else f"dlrmx resume {name}"
             return [f"dlrmx logs {name}", *([again] if state.attempt else [])]

@@ -4,9 +4,10 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO
 
 from torchx.specs import AppState
 
@@ -22,6 +23,7 @@ NAMES = re.compile(
     r"run\.json|attempts/\d{4,8}/(recipe\.yaml|job\.json|(events|records)\.jsonl|logs/node-\d{1,6}\.log)"
 )
 AGAIN_S = 1.0
+BRIEF_S = 5.0
 ENDED = (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
 
 
@@ -35,10 +37,10 @@ def refresh(run: RunPaths) -> None:
 
 
 @contextmanager
-def mirrored(run: RunPaths) -> Iterator[None]:
-    """Keep a copy up to date meanwhile; nothing where the run is no copy."""
+def mirrored(run: RunPaths, say: Callable[[str], object]) -> Iterator[None]:
+    """Keep a copy up to date meanwhile, and say why it is not; nothing where the run is no copy."""
     over = threading.Event()
-    thread = threading.Thread(target=_keep_up, args=(run, over), daemon=True)
+    thread = threading.Thread(target=_keep_up, args=(run, over, say), daemon=True)
     if is_copy(run):
         thread.start()
     try:
@@ -71,17 +73,25 @@ def hear(run: RunPaths, line: str) -> bool:
     return True
 
 
-def _keep_up(run: RunPaths, over: threading.Event) -> None:
+def _keep_up(run: RunPaths, over: threading.Event, say: Callable[[str], object]) -> None:
     scheduler = KubernetesScheduler("mirror")
+    told = ""
     while not over.is_set():
-        try:
+        app = described = None
+        with suppress(ClusterError):  # whoever waits for the job's end tells of it
             app = _app_of(run)
             described = scheduler.describe(app) if app is not None else None
+        heard = time.monotonic()
+        try:
             _note_life(run, described)
             if app is not None and described is not None:
                 _hear(run, scheduler, app, follow=described.state not in ENDED, over=over)
-        except ClusterError:
-            pass  # whoever waits for the job's end tells of it
+        except (ClusterError, OSError) as error:
+            words = f"{run.name} is not heard of: {error}"
+            # What broke off after a while is heard again: connections do so.
+            if words != told and time.monotonic() < heard + BRIEF_S and not over.is_set():
+                told = words
+                say(words)
         over.wait(AGAIN_S)
 
 
@@ -89,13 +99,22 @@ def _hear(
     run: RunPaths, scheduler: KubernetesScheduler, app: str, *, follow: bool, over: threading.Event | None = None
 ) -> None:
     """Read the log of the first pod, as far as it goes; what is no piece goes to launch.log."""
-    others: list[str] = []
-    for line in scheduler.log_iter(app, ROLE, 0, should_tail=follow):
-        if over is not None and over.is_set():
-            break
-        if not hear(run, line):
-            others.append(line)
-            run.launch_log.write_text("".join(others), errors="surrogateescape")
+    aside = run.launch_log.with_name(f".{run.launch_log.name}.{os.getpid()}.{threading.get_ident()}")
+    others: BinaryIO | None = None
+    try:
+        for line in scheduler.log_iter(app, ROLE, 0, should_tail=follow):
+            if over is not None and over.is_set():
+                break
+            if hear(run, line):
+                continue
+            if others is None:
+                others = aside.open("wb")
+                os.replace(aside, run.launch_log)  # in place of what was heard before: a log is read from its beginning
+            others.write(line.encode(errors="surrogateescape"))
+            others.flush()
+    finally:
+        if others is not None:
+            others.close()
 
 
 def _note_life(run: RunPaths, described: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from torchx.runner import Runner
 
-from dlrmx.errors import ClusterError, InputError, Unanswered
+from dlrmx.errors import ClusterError, DlrmxError, InputError, Unanswered
 from dlrmx.launch.app import app_def
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.local import local_scheduler
@@ -23,9 +23,12 @@ from dlrmx.recipe.profiles import Profile
 from dlrmx.runs.claim import hold, is_copy, is_live, note_copy, stop_run
 from dlrmx.runs.layout import RunPaths
 from dlrmx.runs.registry import forget, register, seen_root, unseen
-from dlrmx.runs.run_file import read_run, update_run
+from dlrmx.runs.run_file import RunFile, read_run, update_run, write_aside, write_run
+from dlrmx.runs.state import Job, RunState, run_state
 
 KILL_PATIENCE_S = 5.0
+# Until a scheduler says of a job that was taken back that it has ended.
+TAKEN_BACK_S = 15.0
 
 
 @dataclass
@@ -57,24 +60,33 @@ class LocalJob:
             self.process.wait()
 
 
-def submit(spec: JobSpec, profile: Profile, *, attached: bool) -> LocalJob | RemoteJob:
+def submit(spec: JobSpec, profile: Profile, *, attached: bool, cluster: str = "") -> LocalJob | RemoteJob:
     """Start the job of a run that exists. Attached: one of this machine is asked to stop when this process dies.
 
+    cluster: the profile's name, to be told with the job; "" where it has none, or is as before.
     Raises UnknownRun where there is no such run, InputError where it is running already, ClusterError where the
     cluster cannot be reached or refuses: then a run that never had a job is gone, and its name is free again.
     """
     run = RunPaths(seen_root(profile) / spec.run)
-    read_run(run)
+    before = read_run(run)
     if unseen(profile):
         note_copy(run, live=False)
     _refuse_queued(run)
-    first = job_of(run) is None
-    with hold(run):
-        update_run(run, state="created", exit_code=None, reason="", job=None)
-    register(run)
-    with _runner() as runner, _given_back(run, first=first):
+    with _runner() as runner:
         scheduler = runner._scheduler(profile.scheduler)
-        app = scheduler.schedule(_dry_run(runner, spec, profile, attached))
+        info = _dry_run(runner, spec, profile, attached)
+        with hold(run):
+            if read_run(run).get("job") != before.get("job"):
+                hint = f"`dlrmx watch {run.name}` follows it"
+                raise InputError(f"run {run.name} was submitted by another dlrmx just now", hint=hint)
+            # Whoever dies or waits in vain from here on leaves a run that says where its job is to be looked for.
+            noted = {"job": _expected(info, profile), "cancelled": None, **({"cluster": cluster} if cluster else {})}
+            update_run(run, state="created", exit_code=None, reason="", **noted)
+            if profile.scheduler != "local":
+                write_aside(run.recipe, spec.recipe)  # a job that is taken back before it began can be resumed, too
+        register(run)
+        with _given_back(run, before):
+            app = scheduler.schedule(info)
     if profile.scheduler == "local":
         return LocalJob(run, app, scheduler.processes[app])
     with suppress(InputError), hold(run):  # it may run already, and has written the same
@@ -91,32 +103,44 @@ def attach(run: RunPaths) -> RemoteJob | None:
         return RemoteJob(run, job["app"], runner._scheduler(job["scheduler"]))
 
 
+def asked(run: RunPaths) -> RunState:
+    """The run's state: by its files and, where nobody is seen to drive it, by what its scheduler says of its job.
+
+    An end that nobody wrote down is written down. Raises UnknownRun; ClusterError where its files are not here.
+    """
+    state = run_state(run)
+    seen = state.state in ("running", "stopping") and not state.is_copy
+    if state.state in ("created", "done", "failed") or seen or (job := attach(run)) is None:
+        return state
+    job.poll()
+    return run_state(run, job.said)
+
+
 @dataclass(frozen=True)
-class Job:
-    """A job of ours on a cluster. state: waits, runs, or how it ended, as its scheduler says."""
+class ListedJob:
+    """A job of ours that a scheduler lists, of which run; folder: where that is, "" where the scheduler knows none."""
 
     run: str
-    app: str
-    state: str
-
-    @property
-    def waits(self) -> bool:
-        return self.state in ("submitted", "pending")
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ("succeeded", "failed", "cancelled")
+    folder: str
+    job: Job
 
 
-def jobs_of(profile: Profile) -> list[Job]:
-    """The jobs of ours that a profile's scheduler knows; none where it is this machine. Raises ClusterError."""
+def jobs_of(profile: Profile) -> list[ListedJob]:
+    """The jobs of ours that a profile's scheduler knows, oldest first; none of this machine. Raises ClusterError."""
     if profile.scheduler in ("local", "none"):
         return []
-    wanted = {"kind", "context", "namespace"} if profile.scheduler == "kubernetes" else set()
+    if profile.scheduler == "slurm":
+        from dlrmx.launch.slurm import own_jobs
+
+        return [
+            ListedJob(name, folder, Job("slurm", app, state=state.name.lower()))
+            for app, name, state, folder in own_jobs()
+        ]
+    wanted = {"kind", "context", "namespace"}
     settings = {name: value for name, value in profile.model_dump(include=wanted).items() if value is not None}
     with scheduler_of(profile) as scheduler:
         found = scheduler.list(settings)
-    return [Job(job.name, job.app_id, job.state.name.lower()) for job in found]
+    return [ListedJob(one.name, "", Job(profile.scheduler, one.app_id, state=one.state.name.lower())) for one in found]
 
 
 @contextmanager
@@ -132,8 +156,8 @@ def dry_run_text(spec: JobSpec, profile: Profile) -> str:
         return str(_dry_run(runner, spec, profile, attached=False))
 
 
-def cancel(run: RunPaths) -> Literal["stops", "taken back"]:
-    """Ask a run to save and stop; a job that still waits for its nodes is taken back.
+def cancel(run: RunPaths) -> Literal["stops", "taken back", "ends"]:
+    """Ask a run to save and stop; a job that nobody drives is taken back. "ends": its scheduler takes its time for it.
 
     Raises InputError where it does neither, ClusterError where the cluster cannot be reached.
     """
@@ -144,32 +168,56 @@ def cancel(run: RunPaths) -> Literal["stops", "taken back"]:
             _stop_out_of_sight(job)
             return "stops"
         job.stop()
-        return "taken back"
+        return _taken_back(run, job)
     stop_run(run, by=f"dlrmx cancel (pid {os.getpid()} on {socket.gethostname()})")
     return "stops"
+
+
+def _taken_back(run: RunPaths, job: RemoteJob) -> Literal["taken back", "ends"]:
+    """Wait until a job has ended that was cancelled, so that its run says so."""
+    with suppress(InputError), hold(run):  # it may begin in this moment: then it is told to stop there
+        update_run(run, cancelled=job.app)
+    deadline = time.monotonic() + TAKEN_BACK_S
+    while job.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return "ends" if job.poll() is None else "taken back"
 
 
 def _stop_out_of_sight(job: RemoteJob) -> None:
     """Stop a run that is known by what its pod tells, and stay for its last words: they go when the pod goes."""
     from dlrmx.launch.mirror import mirrored
 
-    with mirrored(job.run):
+    with mirrored(job.run, lambda _: None):
         job.stop()
         while job.poll() is None:
             time.sleep(0.2)
 
 
+def _expected(info: Any, profile: Profile) -> dict[str, str] | None:
+    """What a job will be called, in run.json's words, as far as that is known before it is submitted."""
+    if profile.scheduler == "local":
+        return None
+    return {"scheduler": profile.scheduler, "app": info.request.app.id if profile.scheduler == "kubernetes" else ""}
+
+
 @contextmanager
-def _given_back(run: RunPaths, *, first: bool) -> Iterator[None]:
-    """Where a run's first job is refused, nothing of the run stays. A job that may be there keeps it."""
+def _given_back(run: RunPaths, before: RunFile) -> Iterator[None]:
+    """Where a run's first job is refused, nothing of the run stays; after a later one it is as it was before.
+
+    A job that may be there keeps the run.
+    """
     try:
         yield
-    except Unanswered:
-        raise
-    except (ClusterError, InputError):
-        if first and not run.attempts():
+    except Unanswered as error:
+        hint = f"it may have been submitted: `dlrmx status {run.name}` looks for it\n    {error.hint}"
+        raise Unanswered(error.what, hint=hint) from error
+    except (ClusterError, InputError, OSError):
+        if before.get("job") is None and not run.attempts():
             forget(run)
             shutil.rmtree(run.dir, ignore_errors=True)
+        else:
+            with suppress(DlrmxError, OSError), hold(run):
+                write_run(run, before)
         raise
 
 

@@ -87,7 +87,8 @@ def diagnose(run: RunPaths, reason: str, words: str, evaluates: str | None = Non
 
 def _tries(run: RunPaths, kind: Kind, words: str, evaluates: str | None) -> tuple[str, ...]:
     """The commands that can be given: a run that never began has nothing to go on with, an evaluation no options."""
-    recipes = [attempt.recipe for attempt in run.attempts() if attempt.recipe.is_file()]
+    written = (run.recipe, *(attempt.recipe for attempt in run.attempts()))
+    recipes = [recipe for recipe in written if recipe.is_file()]
     again = f"dlrmx evaluate {evaluates}" if evaluates else f"dlrmx resume {words}"
     names = {"run": words, "again": again, "recipe": str(recipes[-1]) if recipes else "RECIPE"}
     kept = [text for text in kind.tries if recipes or not text.startswith("{again}")]

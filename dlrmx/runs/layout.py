@@ -6,6 +6,7 @@
     launch.log                   what the node processes printed themselves
     copy.json                    only in a copy of a run that this machine cannot see: whether that is live
     job.sh                       the script of a batch scheduler's job, as it was submitted last
+    recipe.yaml                  the recipe of a cluster's job, as it was submitted last
     attempts/0001/               one start of the job, frozen once it ended
         recipe.yaml plan.json job.json
         request.stop             asks the workers to save and stop
@@ -105,6 +106,10 @@ class RunPaths:
     @property
     def job_script(self) -> Path:
         return self.dir / "job.sh"
+
+    @property
+    def recipe(self) -> Path:
+        return self.dir / "recipe.yaml"
 
     @property
     def checkpoints(self) -> Path:

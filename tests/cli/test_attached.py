@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,9 +105,9 @@ def test_a_dry_run_prints_what_would_be_submitted(
     """Once the data are prepared, the printed job and the submitted one are the same, plan and name included."""
     submitted: list[JobSpec] = []
 
-    def note_and_submit(spec: JobSpec, profile: Profile, *, attached: bool) -> submit.LocalJob | RemoteJob:
+    def note_and_submit(spec: JobSpec, profile: Profile, **more: Any) -> submit.LocalJob | RemoteJob:
         submitted.append(spec)
-        return real(spec, profile, attached=attached)
+        return real(spec, profile, **more)
 
     real = submit.submit
     monkeypatch.setattr(submit, "submit", note_and_submit)

@@ -114,23 +114,90 @@ def test_a_waiting_run_says_for_what(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeR
     submitted(make_run, "created", "12", "waits")
     slurm.say("squeue", "12|PENDING|Priority|2026-12-01T08:00:00|\n")
     first, job, *_ = dlrmx("status", "waits").stdout.splitlines()
-    assert first.startswith("waits: created")
+    assert first.startswith("waits: waiting")
     assert job == "job          12: PENDING: waits for Priority; expected to start at 2026-12-01T08:00:00"
 
 
 def test_a_job_that_died_in_the_queue_is_told_by_status(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
     submitted(make_run, "created", "12", "dead")
-    slurm.say("sacct", "12|CANCELLED by 0|0:0|None assigned\n")
+    slurm.say("sacct", "12|NODE_FAIL|0:0|None assigned|dead\n")
     done = dlrmx("status", "dead")
     assert done.stdout.startswith("dead: failed"), done.output
-    assert "diagnosis    killed on request" in done.stdout
+    assert "diagnosis    node failure" in done.stdout
+
+
+def test_a_job_that_is_taken_back_is_resumed_as_it_was_submitted(
+    slurm: Slurm, dlrmx: Dlrmx, tmp_path: Path, recipe_file: Path
+) -> None:
+    """One that never began, too: its recipe is where its run is."""
+    (slurm.folder / "sbatch").write_text("#!/bin/sh\necho 12\n")
+    (slurm.folder / "sbatch").chmod(0o755)
+    words = ["train", recipe_file, "--cluster", "big", "--name", "early", "-s", "train.batch=64", "-d"]
+    done = dlrmx(*words)
+    assert (done.exit_code, done.stdout) == (0, "early\n"), done.output
+    assert "accepted as job 12 on big; follow it with: dlrmx watch early" in done.stderr
+    assert dlrmx("runs").stdout.splitlines()[1].split()[:2] == ["early", "waiting"]
+    slurm.say("squeue", "12|PENDING|Priority|N/A||early\n")
+    ended = f"echo '12|CANCELLED by 0|0:0|None assigned|early' >{slurm.folder}/sacct.out"
+    (slurm.folder / "scancel").write_text(f"#!/bin/sh\nrm {slurm.folder}/squeue.out\n{ended}\n")
+    done = dlrmx("cancel", "early")
+    assert done.stderr == "early was waiting: job 12 is taken back; go on with: dlrmx resume early\n"
+    assert dlrmx("runs").stdout.splitlines()[1].split()[:2] == ["early", "stopped"]
+    status = dlrmx("status", "early").stdout
+    assert "ended by     job 12: CANCELLED before it began" in status
+    assert status.endswith("next         dlrmx resume early\n")
+    assert dlrmx("watch", "early").exit_code == 75
+    assert "batch: 64" in dlrmx("resume", "early", "-n").stdout
+
+
+def test_the_listing_that_asks_the_scheduler_writes_down_what_it_says(
+    slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun
+) -> None:
+    gone = submitted(make_run, "created", "12", "gone")
+    lost = submitted(make_run, "running", "13", "lost")
+    slurm.list(("13", lost, "FAILED"))
+    slurm.say("sacct", "12|CANCELLED by 0|0:0|None|gone\n13|NODE_FAIL|0:0|n1|lost\n")
+    assert dlrmx("runs", "--cluster", "big").stdout == ""
+    rows = {line.split()[0]: line.split()[1] for line in dlrmx("runs").stdout.splitlines()}
+    assert (rows["gone"], rows["lost"]) == ("stopped", "failed")
+    assert gone.run.is_file()
+
+
+def test_earlier_jobs_refused_ones_and_errands_are_no_runs(
+    slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = submitted(make_run, "stopped", "14", "long")
+    root = tmp_path / "runs"
+    slurm.list(
+        ("4", run, "FAILED"), ("12", root / "refused-4", "FAILED"), ("13", root / "doctor-261130-221001-77", "RUNNING"),
+        ("14", run, "FAILED"), ("15", Path("/elsewhere/theirs"), "FAILED"),
+    )  # fmt: skip
+    rows = [line.split() for line in dlrmx("runs", "--cluster", "big", "--all").stdout.splitlines()[1:]]
+    assert [(row[0], row[-2:]) for row in rows] == [("theirs", ["15", "failed"]), ("long", ["14", "failed"])]
+
+
+def test_a_run_that_waits_is_told_apart_from_one_that_never_started(
+    slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun
+) -> None:
+    """Its node process was killed with the job, which Slurm starts again: all verbs say so alike."""
+    run = submitted(make_run, "running", "7", "pre")
+    slurm.say("squeue", "7|PENDING|BeginTime|N/A||pre\n")
+    slurm.list(("7", run, "PENDING"))
+    status = json.loads(dlrmx("status", "pre", "--json").stdout)
+    listed = json.loads(dlrmx("runs", "--cluster", "big", "--json").stdout)["runs"][0]
+    assert status["state"] == listed["state"] == "waiting"
+    assert status["job"]["words"].startswith("PENDING: Slurm holds a job back")
+    assert (status["job"]["app"], status["job"]["state"], status["diagnosis"]) == ("7", "pending", None)
+    assert dlrmx("status", "pre").stdout.splitlines()[-2:] == [
+        "next         dlrmx watch pre", "             dlrmx cancel pre",
+    ]  # fmt: skip
 
 
 def test_status_answers_while_the_scheduler_does_not(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
     submitted(make_run, "created", "12", "waits")
     (slurm.folder / "down").touch()
     done = dlrmx("status", "waits")
-    assert (done.exit_code, done.stdout.splitlines()[0].split()[:2]) == (0, ["waits:", "created"])
+    assert (done.exit_code, done.stdout.splitlines()[0].split()[:2]) == (0, ["waits:", "waiting"])
 
 
 def test_watch_does_not_wait_for_a_job_that_is_gone(slurm: Slurm, dlrmx: Dlrmx, make_run: MakeRun) -> None:
@@ -212,6 +279,11 @@ def test_whoever_stops_watching_leaves_the_job_alone(
     process.send_signal(number)
     _, stderr = process.communicate(timeout=240)
     assert process.returncode == (0 if number == signal.SIGINT else -number), stderr
+    if number == signal.SIGINT:
+        assert stderr.splitlines()[-2:] == [
+            "job 12: PENDING: waits for Priority",
+            "detached; waits goes on as job 12: dlrmx watch waits follows it, dlrmx cancel waits saves and stops it",
+        ]
     assert "scancel" not in slurm.calls()
     assert not run.attempt(1).stop_request.exists()
 

@@ -26,6 +26,9 @@ class Notes:
     def show(self, entry: Entry) -> None:
         self.shown.append(str(entry.get("event") or entry["kind"]))
 
+    def wait(self, text: str) -> None:
+        assert text == ""
+
     def note(self, text: str) -> None:
         self.shown.append(text)
 

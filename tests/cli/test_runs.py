@@ -21,7 +21,7 @@ from scripted import EVALUATION, Dlrmx, MakeRun
 STATUS_KEYS = {
     "version", "name", "dir", "recipe", "state", "created", "attempt", "phase", "step", "total_steps", "checkpoint",
     "saves_failed", "steps_repeated", "nodes_lost", "exit_code", "reason", "first_cause", "evaluation", "evaluates",
-    "is_copy", "diagnosis",
+    "is_copy", "diagnosis", "job", "hosts",
 }  # fmt: skip
 
 

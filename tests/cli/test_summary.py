@@ -4,7 +4,7 @@ import pytest
 
 from dlrmx.runs.claim import claim_attempt, hold, request_stop
 from dlrmx.runs.events import append_event
-from dlrmx.runs.state import run_state
+from dlrmx.runs.state import Job, run_state
 from dlrmx_cli.failure import failure_text
 from dlrmx_cli.summary import done_text, run_row, status_text, stopped_text
 from scripted import EVALUATION, FAILED, MakeRun
@@ -65,10 +65,28 @@ def test_what_is_easily_missed_is_on_the_first_line_while_it_runs(make_run: Make
 
 
 def test_a_run_that_waits_says_for_what(make_run: MakeRun) -> None:
-    run = make_run("created")
-    assert "job          12: waits for Priority" in status_text(run, run_state(run), None, "12: waits for Priority")
-    image = "ctr: image x:1 cannot be pulled (ErrImagePull): is its name right?"
-    assert "diagnosis    bad image: " in status_text(run, run_state(run), None, image)
+    """And why it has to: what became of its newest attempt, with the nodes that were lost counted."""
+    lost = {**FAILED, "rank": None, "cause": "lost", "message": "node 1 of 2 was lost: its connection broke"}
+    noted = {"job": {"scheduler": "slurm", "app": "12"}, "cluster": "lab"}
+    run = make_run(
+        "created", lost, reason="n1: node 1 of 2 was lost\n    waits for its job to be started again", **noted
+    )
+    first, job, why, *rest = status_text(run, run_state(run), None).splitlines()
+    assert first == "clicks-1: waiting, 1 node lost  step 7 of 20  attempt 1"
+    assert job == "job          12 on lab"
+    assert why == "before this  n1: node 1 of 2 was lost; waits for its job to be started again"
+    assert rest[-2:] == ["next         dlrmx watch clicks-1", "             dlrmx cancel clicks-1"]
+    said = Job("slurm", "12", "lab", "pending", "PENDING: waits for Priority")
+    assert "job          12 on lab: PENDING: waits for Priority" in status_text(run, run_state(run, said), None)
+    image = Job("kubernetes", "12", "", "pending", "ctr: image x:1 cannot be pulled (ErrImagePull): is its name right?")
+    stuck = make_run("created", job={"scheduler": "kubernetes", "app": "12"})
+    assert "diagnosis    bad image: " in status_text(stuck, run_state(stuck, image), None)
+
+
+def test_a_run_that_has_ended_names_its_job_and_nodes(make_run: MakeRun) -> None:
+    started = [{"event": "worker_started", "rank": rank, "rss_bytes": 1, "host": f"n{rank // 2}"} for rank in range(4)]
+    run = make_run("done", *reversed(started), job={"scheduler": "slurm", "app": "12"}, cluster="lab")
+    assert status_text(run, run_state(run), None).splitlines()[1:3] == ["job          12 on lab", "nodes        n0, n1"]
 
 
 def test_an_evaluation_names_its_checkpoint_and_is_done_again_not_resumed(make_run: MakeRun) -> None:

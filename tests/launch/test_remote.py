@@ -1,5 +1,6 @@
 """A cluster's job as its run tells it: exit codes, ends that nobody there could write down, clusters out of reach."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from torchx.schedulers.api import DescribeAppResponse
 from torchx.specs import AppState
 
-from dlrmx.errors import ClusterError
+from dlrmx.errors import ClusterError, InputError
 from dlrmx.launch import remote
 from dlrmx.launch.remote import RemoteJob, job_of
 from dlrmx.runs.claim import claim_attempt, create_run, hold
@@ -83,8 +84,10 @@ def test_the_code_is_the_runs(
     assert read_run(run)["state"] == fields["state"]
 
 
-@pytest.mark.parametrize("before", ["created", "running"])
-@pytest.mark.parametrize(("state", "code"), [(AppState.FAILED, 1), (AppState.CANCELLED, 130)])
+@pytest.mark.parametrize(
+    ("before", "state", "code"),
+    [("created", AppState.FAILED, 1), ("running", AppState.FAILED, 1), ("running", AppState.CANCELLED, 130)],
+)
 def test_an_end_that_the_job_could_not_write_down(
     cluster: Cluster, run: RunPaths, before: str, state: AppState, code: int
 ) -> None:
@@ -103,6 +106,19 @@ def test_a_run_that_saved_and_is_not_started_again_has_stopped(cluster: Cluster,
     cluster.says = says(AppState.CANCELLED, "CANCELLED")
     assert RemoteJob(run, "7", cluster).poll() == 75
     assert (read_run(run)["state"], read_run(run)["exit_code"]) == ("stopped", 75)
+
+
+def test_a_job_that_is_taken_back_has_stopped_its_run(cluster: Cluster, run: RunPaths) -> None:
+    """Nothing of it ran: neither did it fail, nor was anybody killed."""
+    cluster.says = says(AppState.CANCELLED, "CANCELLED")
+    assert RemoteJob(run, "7", cluster).poll() == 75
+    assert read_run(run)["reason"] == "job 7: CANCELLED before it began"
+    append_event(claim_attempt(run), "failed", rank=None, step=9, cause="lost", message="node 1", primary=True)
+    update_run(run, state="created", exit_code=None, reason="node 1 of 4 was lost")
+    assert RemoteJob(run, "7", cluster).poll() == 75
+    fields = read_run(run)
+    assert (fields["state"], fields["exit_code"]) == ("stopped", 75)
+    assert fields["reason"] == "job 7: CANCELLED while it waited"
 
 
 def test_a_cluster_out_of_reach_is_asked_again_for_a_while(
@@ -147,3 +163,64 @@ def test_a_run_knows_its_job(run: RunPaths) -> None:
     update_run(run, job={"scheduler": 3})
     assert job_of(run) is None
     assert job_of(RunPaths(run.dir / "none")) is None
+
+
+def test_a_job_that_ended_well_elsewhere_is_no_success(
+    cluster: Cluster, run: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes have another disk of that name; one that is only late to be seen (NFS) is waited for."""
+    cluster.says = says(AppState.SUCCEEDED, "COMPLETED")
+    job = RemoteJob(run, "7", cluster)
+    assert job.poll() is None
+    update_run(run, state="done", exit_code=0)
+    assert job.poll() == 0
+    update_run(run, state="created", exit_code=None)
+    job = RemoteJob(run, "7", cluster)
+    monkeypatch.setattr(remote, "UNSEEN_S", -1.0)
+    with pytest.raises(ClusterError, match="nothing of it is to be seen in .*\n.*`root` must be on a disk"):
+        job.poll()
+    assert read_run(run)["state"] == "created", "the run's own file may be late"
+
+
+def test_another_job_of_that_number_is_not_taken_for_the_runs(cluster: Cluster, run: RunPaths) -> None:
+    """Another cluster of the same home folder, or one that counts anew."""
+    cluster.says = DescribeAppResponse("7", AppState.FAILED, metadata={"name": "somebody-elses"})
+    job = RemoteJob(run, "7", cluster)
+    assert job.poll() is None
+    assert "is somebody-elses here" in job.words
+    with pytest.raises(ClusterError, match="is somebody-elses here"):
+        job.stop()
+    assert cluster.cancelled == []
+    assert read_run(run)["state"] == "created"
+
+
+def test_a_run_whose_files_tell_its_end_has_ended_though_its_scheduler_is_away(cluster: Cluster, run: RunPaths) -> None:
+    cluster.says = ClusterError("there is no squeue on this machine")
+    job = RemoteJob(run, "7", cluster)
+    assert job.poll() is None
+    update_run(run, state="failed", exit_code=2)
+    assert job.poll() == 2
+
+
+def test_a_job_whose_submission_was_not_seen_to_its_end_is_looked_for(
+    cluster: Cluster, run: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(Cluster, "find", lambda self, wanted: found.pop() if found else "", raising=False)
+    job = RemoteJob(run, "", cluster)
+    assert job.poll() is None
+    with pytest.raises(InputError, match="knows no job of run r-1"):
+        job.stop()
+    found.append("9")
+    cluster.says = says(AppState.PENDING, "PENDING")
+    assert job.poll() is None
+    assert (job.app, job.known) == ("9", True)
+    never = RemoteJob(run, "", cluster)
+    monkeypatch.setattr(remote, "UNKNOWN_S", 0.0)
+    assert never.poll() == 1
+    assert read_run(run)["reason"] == "it was never submitted"
+
+
+def test_a_run_that_was_submitted_long_ago_is_not_waited_for(cluster: Cluster, run: RunPaths) -> None:
+    os.utime(run.run, (1.0, 1.0))
+    assert RemoteJob(run, "7", cluster).poll() == 1
