@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from torchx.specs import AppState
 
-from dlrmx.errors import InputError, UnknownRun
+from dlrmx.errors import ClusterError, InputError, Unanswered, UnknownRun
 from dlrmx.launch.app import app_def
 from dlrmx.launch.job import JobSpec
 from dlrmx.launch.local import LocalOpts, LocalScheduler, app_id_of
 from dlrmx.launch.slurm import SlurmOpts, SlurmScheduler
-from dlrmx.launch.submit import LocalJob, cancel, dry_run_text, submit
+from dlrmx.launch.submit import LocalJob, attach, cancel, dry_run_text, submit
 from dlrmx.runs.claim import claim_attempt, create_run, hold
 from dlrmx.runs.events import append_event
 from dlrmx.runs.registry import find_run
@@ -189,3 +189,65 @@ def test_a_node_process_that_dies_at_once_is_seen(tmp_path: Path) -> None:
     handle = submit(job.spec, broken, attached=True)
     assert wait_for(handle.poll) == 1
     handle.stop()
+
+
+SBATCH = """\
+#!/bin/sh
+echo 7 >>{folder}/made
+{then}
+"""
+QUEUE = """\
+#!/bin/sh
+[ -f {folder}/made ] || exit 0
+case "$*" in
+  *%k*) echo "7|tiny-1|PENDING|dlrmx {folder}/runs/tiny-1";;
+  *) echo "7|PENDING|Priority|N/A||tiny-1";;
+esac
+"""
+
+
+def on_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> FakeJob:
+    """A job whose sbatch makes a job 7 and then does this."""
+    (tmp_path / "bin").mkdir()
+    accounts = "#!/bin/sh\n[ -f {folder}/made ] || echo '7|CANCELLED by 0|0:0||tiny-1'\n"
+    scripts = {"sbatch": SBATCH, "squeue": QUEUE, "scancel": "#!/bin/sh\nrm {folder}/made\n", "sacct": accounts}
+    scripts["scontrol"] = "#!/bin/sh\necho Invalid job id specified >&2; exit 1\n"
+    for name, text in scripts.items():
+        (tmp_path / "bin" / name).write_text(text.format(folder=tmp_path, then=then))
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return created(make_job(tmp_path, {}, settings=["cluster.scheduler=slurm"]))
+
+
+@pytest.mark.parametrize("end", ["killed", "garbled"])
+def test_a_job_whose_number_was_not_heard_is_found_and_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    job = on_slurm(tmp_path, monkeypatch, "echo submitted" if end == "garbled" else "sleep 60")
+    if end == "garbled":
+        with pytest.raises(
+            Unanswered, match="(?s)printed no job number.*may have been submitted: `dlrmx status tiny-1`"
+        ):
+            submit(job.spec, job.profile, attached=False)
+    else:
+        with subprocess.Popen([sys.executable, "-c", LAUNCHER, job.spec.to_json()], start_new_session=True) as launcher:
+            wait_for((tmp_path / "made").exists)
+            os.killpg(launcher.pid, signal.SIGKILL)
+    found = attach(job.run)
+    assert found
+    assert found.poll() is None
+    assert (found.app, found.known) == ("7", True)
+    with pytest.raises(InputError, match="job 7 of run tiny-1 is in the queue already"):
+        submit(job.spec, job.profile, attached=False)
+    cancel(job.run)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_refused_submission_leaves_a_run_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = on_slurm(tmp_path, monkeypatch, "echo 'sbatch: error: invalid qos' >&2; exit 1")
+    update_run(job.run, state="failed", exit_code=1, reason="NaN", job={"scheduler": "slurm", "app": "3"})
+    (tmp_path / "bin" / "squeue").write_text("#!/bin/sh\necho Invalid job id specified >&2; exit 1\n")
+    before = read_run(job.run)
+    with pytest.raises(ClusterError, match="invalid qos"):
+        submit(job.spec, job.profile, attached=False)
+    assert read_run(job.run) == before
