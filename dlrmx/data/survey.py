@@ -1,5 +1,6 @@
 """A bounded sample of files: their columns' facts and the number of their rows, for a recipe to be drafted from."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ SAMPLE_FIELDS = 5_000_000
 SAMPLE_FILES = 10
 # Text shrinks to about a fifth when it is compressed; only the estimate of the number of rows depends on it.
 COMPRESSION = 5
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,20 @@ def survey(patterns: Sequence[str]) -> Survey:
         return _survey_raw_criteo(files)
     tables, format_ = _tables(files)
     names = _columns(tables)
+    _check_header(tables[0], names)
     step = -(-len(tables) // SAMPLE_FILES)
     chosen = tables[::step]
     quota = max(min(SAMPLE_ROWS, SAMPLE_FIELDS // len(names)) // len(chosen), 1)
     return _joined(tables, [_sample(table, names, quota) for table in chosen], format_)
+
+
+def _check_header(table: Table, names: Sequence[str]) -> None:
+    """Raises InputError where a text file's first line seems to be a row: it has numbers, and does not just count."""
+    counted = [[str(number) for number in range(first, first + len(names))] for first in (0, 1)]
+    numbers = any(NUMBER.fullmatch(name.strip()) for name in names)
+    if table.format != "parquet" and numbers and list(names) not in counted:
+        what = f"{table.path}:1: names its columns {', '.join(names[:6])}, which looks like a row of values"
+        raise InputError(what, hint="Put a first line with the columns' names into each file.")
 
 
 def _survey_raw_criteo(files: list[Path]) -> Survey:

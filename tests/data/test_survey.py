@@ -26,6 +26,20 @@ def test_a_small_file_is_sampled_whole(tmp_path: Path) -> None:
     assert found.columns[1].distinct == 50
 
 
+@pytest.mark.parametrize("head", ["1,38.89", "0,red", "3,4", "-1e3,x"])
+def test_a_first_line_of_values_is_no_header(tmp_path: Path, head: str) -> None:
+    """Its row would be lost without a word."""
+    (tmp_path / "a.csv").write_text(f"{head}\n0,12\n1,13\n")
+    with pytest.raises(InputError, match=r"a\.csv:1: names its columns .*, which looks like a row of values"):
+        survey([f"{tmp_path}/a.csv"])
+
+
+def test_counted_columns_have_names(tmp_path: Path) -> None:
+    for first in (0, 1):
+        (tmp_path / "a.csv").write_text(f"{first},{first + 1},{first + 2}\n0,12,3\n1,13,4\n")
+        assert len(survey([f"{tmp_path}/a.csv"]).columns) == 3
+
+
 def test_where_all_rows_are_bad_the_first_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"y,user\n1,gr\xf6\xdfe\n")
     with pytest.raises(
