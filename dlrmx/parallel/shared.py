@@ -114,6 +114,11 @@ class SharedMemory:
         self._buffers: list[list[torch.Tensor]] = []  # each as all ranks have it
         self._started: Counter[int] = Counter()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory that this rank shares out; what others share with it is theirs."""
+        return sum({memory.data_ptr(): len(memory) for line in self._lines for memory in line.mine}.values())
+
     def exchange(
         self, queue: int, send: torch.Tensor, send_counts: Sequence[int], recv_counts: Sequence[int]
     ) -> tuple[torch.Tensor, "Receiving"]:

@@ -98,6 +98,11 @@ class Wire:
         """The group of one kind, for collectives that are not training traffic (metrics, checkpoints)."""
         return self._groups[kind]
 
+    @property
+    def shared_bytes(self) -> int:
+        """Memory that this rank shares out to others of its machine."""
+        return 0 if self._memory is None else self._memory.nbytes
+
     def take_traffic(self) -> Counter[tuple[Kind, Link]]:
         """Bytes of training that this rank has sent since the last call; starts counting anew."""
         taken = Counter({key: count for key, count in self._sent.items() if key[0] in TRAINING})

@@ -62,7 +62,7 @@ class StepLog:
         wire, task, steps = self._session.parts.wire, self._session.task, len(self._scores)
         seconds = time.monotonic() - self._began - self._paused
         scores = wire.gather(torch.cat(self._scores))
-        memory = wire.agree(rss_bytes())
+        memory = wire.agree(rss_bytes() + wire.shared_bytes)
         counts = (self._clamped, self._stages, self._waited)
         numbers = [value for count in counts for value in count.values()]
         ranks = wire.gather(torch.tensor([numbers], dtype=torch.float64))
@@ -110,6 +110,9 @@ def _rates(recipe: Recipe, step: int) -> dict[str, float]:
 
 
 def rss_bytes() -> int:
-    """This process's own memory in RAM; pages of mapped files do not count, for the system takes them back at will."""
+    """This process's own memory in RAM; pages of mapped files do not count, for the system takes them back at will.
+
+    Nor does memory that it shares (Wire.shared_bytes): Linux would count it in each process that has it.
+    """
     _, resident, of_files, *_ = map(int, Path("/proc/self/statm").read_text().split())
     return (resident - of_files) * os.sysconf("SC_PAGE_SIZE")

@@ -105,6 +105,7 @@ def test_a_segment_that_was_read_is_used_again_and_one_too_small_is_given_up() -
     for rank in ranks:
         (line,) = rank._lines
         assert [len(segment) for segment in line.mine] == [4 * 50_000 * 9 // 8]
+        assert rank.nbytes == 4 * 50_000 * 9 // 8
 
 
 def test_what_nobody_waits_for_is_in_nobodys_way() -> None:
