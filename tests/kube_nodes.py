@@ -4,6 +4,7 @@ A pod's folders are this machine's: a hostPath volume must be mounted at its own
 DNS name of a pod is 127.0.0.1. An image is a name in `cluster.images`; the command is what the pod says.
 """
 
+import ctypes
 import os
 import re
 import signal
@@ -232,6 +233,7 @@ class _Job:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_die_with_the_cluster,
         )
         threading.Thread(target=self._keep_log, args=(pod, pod.process), daemon=True).start()
         self.cluster.update(PODS, self.namespace, pod.name, {"status": {"phase": "Running", "containerStatuses": []}})
@@ -299,6 +301,11 @@ ENDS = {
     "CompleteJob": ("Completing", "Completed"),
     "Delete": ("Terminating", "Terminated"),
 }
+
+
+def _die_with_the_cluster() -> None:
+    """No pod outlives the thread that drives its job, as it would where a test is killed: PR_SET_PDEATHSIG."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _fits(rule: Object, pod: Pod, code: int) -> bool:

@@ -127,7 +127,8 @@ class Crew:
 
     def dismiss(self, exit_code: int) -> None:
         """The job is over, also for those that come only now."""
-        self.gather(lambda: False, GOODBYE_S)
+        with suppress(OSError):  # where it could not listen before, nobody can come
+            self.gather(lambda: False, GOODBYE_S)
         self.tell("over", exit_code=exit_code)
         for link in [*self._links.values(), *(link for _, link in self._strangers)]:
             link.close()
@@ -166,6 +167,7 @@ class Crew:
             for message in link.hear()[:1]:
                 self._strangers.remove((came, link))
                 self._greet(link, message)
+        self._strangers = [(came, link) for came, link in self._strangers if link.lost is None]  # scans of ports
 
     def _greet(self, link: Link, hello: Message) -> None:
         if hello["kind"] != "hello" or hello.get("token") != self.token:

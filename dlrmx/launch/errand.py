@@ -8,11 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from torchx.schedulers.api import DescribeAppResponse
+from torchx.specs import AppState
+
 from dlrmx import __version__
-from dlrmx.errors import DlrmxError
+from dlrmx.errors import ClusterError, DlrmxError
 from dlrmx.launch.app import ROLE, app_def
 from dlrmx.launch.job import JobSpec
-from dlrmx.launch.remote import ENDED
+from dlrmx.launch.remote import ENDED, UNKNOWN_S, UNREACHABLE_S
 from dlrmx.launch.submit import scheduler_of
 from dlrmx.recipe.profiles import Profile
 from dlrmx.runs.layout import RunPaths
@@ -44,24 +47,30 @@ def run_errand(spec: JobSpec, profile: Profile, words: Sequence[str], say: Calla
             run.dir.mkdir(parents=True)
         try:
             job = scheduler.schedule(scheduler.submit_dryrun(app, {}))
-            _wait(scheduler, job, say)
+            last = _wait(scheduler, job, say)
             if profile.scheduler == "slurm":
-                return run.launch_log.read_text(errors="replace") if run.launch_log.exists() else ""
-            lines = [line for node in range(profile.nodes) for line in scheduler.log_iter(job, ROLE, node)]
-            return "".join(lines)
+                text = run.launch_log.read_text(errors="replace") if run.launch_log.exists() else ""
+            else:
+                text = "".join(line for node in range(profile.nodes) for line in scheduler.log_iter(job, ROLE, node))
+            return f"{text}\n{last}" if last else text
         finally:
             if profile.scheduler == "slurm":
                 shutil.rmtree(run.dir, ignore_errors=True)
 
 
-def _wait(scheduler: Any, job: str, say: Callable[[str], None]) -> None:
-    told = ""
+def _wait(scheduler: Any, job: str, say: Callable[[str], None]) -> str:
+    """Wait for the job's end; what its scheduler says of one that did not end well."""
+    told, known, reached = "", time.monotonic(), time.monotonic()
     try:
         while True:
-            said = scheduler.describe(job)
+            said, words = _look(scheduler, job)
+            now = time.monotonic()
+            known, reached = now if said else known, reached if said is None and words else now
             if said is not None and said.state in ENDED:
-                return
-            words = "" if said is None else f"{said.state.name.lower()} {said.msg}".strip()
+                return "" if said.state == AppState.SUCCEEDED else words
+            if now > reached + UNREACHABLE_S or now > known + UNKNOWN_S and not words:
+                hint = "somebody deleted it, or its scheduler forgot it: try again"
+                raise ClusterError(f"job {job} is not heard of any more{f': {words}' if words else ''}", hint=hint)
             if words != told:
                 told = words
                 say(f"job {job}: {words}")
@@ -71,3 +80,12 @@ def _wait(scheduler: Any, job: str, say: Callable[[str], None]) -> None:
         with suppress(DlrmxError):
             scheduler.cancel(job)
         raise
+
+
+def _look(scheduler: Any, job: str) -> tuple[DescribeAppResponse | None, str]:
+    """What the scheduler says, and in words; (None, "") where it knows no such job, (None, why) where it is away."""
+    try:
+        said = scheduler.describe(job)
+    except ClusterError as error:
+        return None, error.what
+    return (None, "") if said is None else (said, f"{said.state.name.lower()} {said.msg}".strip())

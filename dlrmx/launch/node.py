@@ -283,6 +283,9 @@ def main() -> int:
     except DlrmxError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # the run's folder went away, or may not be written
+        print(f"this node cannot do its part: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

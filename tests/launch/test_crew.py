@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from dlrmx.launch.agent import agent_env
 from dlrmx.launch.crew import Crew
 from dlrmx.launch.link import Link
 from dlrmx.launch.member import join
-from dlrmx.launch.place import Place, free_port
+from dlrmx.launch.place import PORTS, Place, free_port
 from dlrmx.runs.claim import claim_attempt, create_run
 
 
@@ -87,6 +88,25 @@ def test_a_taken_port_gives_way_to_the_next(place: Place) -> None:
     assert crew.complete
     link.close()
     crew.dismiss(0)
+
+
+def test_where_every_port_is_taken_the_job_ends_in_order(place: Place) -> None:
+    with ExitStack() as taken:
+        for port in range(place.port, place.port + PORTS):
+            with suppress(OSError):  # somebody else's
+                taken.enter_context(socket.create_server(("", port)))
+        crew = Crew(place, "ours")
+        with pytest.raises(OSError, match=f"none of the ports {place.port} to {place.port + PORTS - 1}"):
+            crew.gather(never, 30)
+        crew.dismiss(1)
+
+
+def test_who_only_looks_whether_somebody_listens_is_forgotten(gathering: Crew, place: Place) -> None:
+    wait_until(lambda: _answers(place))
+    for _ in range(20):
+        socket.create_connection((place.host, place.port)).close()
+    wait_until(lambda: not gathering._strangers)
+    join(other(place), "ours", stop_asked=never, seconds=240).close()
 
 
 def test_who_does_not_come_is_lost(place: Place, tmp_path: Path) -> None:
