@@ -192,8 +192,14 @@ def _steps_repeated(attempts: list[AttemptPaths]) -> int:
 
 
 def _nodes_lost(attempts: list[AttemptPaths]) -> int:
-    failures = [event for attempt in attempts for event in read_events(attempt, "failed")]
-    return sum(event.get("cause") == LOST for event in failures)
+    """Those that went away by themselves: a scheduler that ends a job signals first, and takes all nodes' processes."""
+    found = 0
+    for attempt in attempts:
+        events = read_events(attempt, "failed", "stop_requested")
+        signalled = [event["time"] for event in events if str(event.get("by", "")).startswith("SIG")]
+        ending = min(signalled, default=float("inf"))
+        found += sum(event.get("cause") == LOST and event["time"] < ending for event in events)
+    return found
 
 
 def _first_cause(attempts: list[AttemptPaths], state: State) -> Cause | None:

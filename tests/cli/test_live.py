@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from dlrmx_cli.live import PlainView, TerminalView, entry_line, render
+from dlrmx_cli.live import PlainView, TerminalView, entry_line, render, render_waiting
 from dlrmx_cli.progress import Progress
 from scripted import EVALUATION, STEP
 
@@ -55,6 +55,19 @@ def test_the_display_before_training_has_no_bar() -> None:
     text = rendered(Progress(1, phase="prepare", doing="rows: 5 of 10 rows"))
     assert "rows: 5 of 10 rows" in text
     assert "step" not in text
+
+
+def test_a_run_that_waits_says_so_and_shows_no_step_of_before(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        progress = Progress(1, phase="train", step=220, total_steps=20_000, record=STEP, stopping=True)
+        console.print(render_waiting(progress, "job 20: PENDING: waits for Resources"))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    assert lines == [" waiting   job 20: PENDING: waits for Resources", "  so far: step 220 of 20,000"]
+    view = PlainView()
+    for text in ("job 20: PENDING", "job 20: PENDING", "", "job 20: PENDING"):
+        view.wait(text)
+    assert capsys.readouterr().err.splitlines() == ["job 20: PENDING", "job 20: PENDING"]
 
 
 def test_failed_saves_and_a_stop_stay_visible() -> None:

@@ -83,6 +83,14 @@ def test_a_run_that_waits_says_for_what(make_run: MakeRun) -> None:
     assert "diagnosis    bad image: " in status_text(stuck, run_state(stuck, image), None)
 
 
+def test_processes_that_the_scheduler_ended_are_no_lost_nodes(make_run: MakeRun) -> None:
+    lost = {**FAILED, "rank": None, "cause": "lost", "message": "node 1 of 2 was lost: its connection broke"}
+    run = make_run(
+        "created", {"event": "stop_requested", "by": "SIGTERM"}, lost, job={"scheduler": "slurm", "app": "7"}
+    )
+    assert status_text(run, run_state(run), None).startswith("clicks-1: waiting  step 7")
+
+
 def test_a_run_that_has_ended_names_its_job_and_nodes(make_run: MakeRun) -> None:
     started = [{"event": "worker_started", "rank": rank, "rss_bytes": 1, "host": f"n{rank // 2}"} for rank in range(4)]
     run = make_run("done", *reversed(started), job={"scheduler": "slurm", "app": "12"}, cluster="lab")

@@ -106,7 +106,7 @@ def test_an_evicted_pod_saves_and_the_job_goes_on(lab: Lab, kind: str) -> None:
     KubernetesScheduler("another shell").cancel(app)
     wait_for(lambda: lab.state(app) == "CANCELLED")
     # The node process could not know that this time nobody would start it again.
-    wait_for(lambda: run_state(job.run).state == "created")
+    wait_for(lambda: run_state(job.run).state == "waiting")
     assert RemoteJob(job.run, app, KubernetesScheduler("another shell")).poll() == 75
     assert run_state(job.run).state == "stopped"
 

@@ -77,10 +77,10 @@ def test_a_job_that_waits_is_taken_back(lab: Lab, tmp_path: Path) -> None:
     job = begin(lab, fake_job(lab, tmp_path, LONG, "cluster.sbatch.hold=true"))
     wait_for(lambda: job.job.poll() is None and "held" in job.job.words)
     assert cancel(job.run) == "taken back"
-    assert job.wait() == 130
     state = run_state(job.run)
-    assert (state.state, state.attempt) == ("failed", 0)
-    assert "CANCELLED" in state.reason
+    assert (state.state, state.attempt) == ("stopped", 0)
+    assert "CANCELLED before it began" in state.reason
+    assert job.wait() == 75
 
 
 def test_the_time_limit_is_met_by_a_save_ahead_and_a_new_start(lab: Lab, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_dead_node_ends_the_attempt_and_the_job_goes_on(lab: Lab, tmp_path: Pa
     job = begin(lab, fake_job(lab, tmp_path, LONG))
     job.await_step(2)
     lab.kill_node("n2")
-    wait_for(lambda: run_state(job.run).state == "created")
+    wait_for(lambda: run_state(job.run).state == "waiting")
     state = run_state(job.run)
     assert not state.ended, "it waits for its next start"
     cause = job.events(1, "failed")[0]
