@@ -57,11 +57,12 @@ def forget(run: RunPaths) -> None:
 def all_runs(root: Path | None = None) -> list[RunPaths]:
     """Every run that the registry or the folder `root` knows, newest (last started or resumed) first."""
     times = _registered()
-    for path in root.absolute().iterdir() if root and root.is_dir() else ():
-        with suppress(OSError):
-            times.setdefault(path, RunPaths(path).run.stat().st_mtime)
+    with suppress(OSError):  # one that may not be looked into hides no others
+        for path in root.absolute().iterdir() if root and root.is_dir() else ():
+            with suppress(OSError):
+                times.setdefault(path, RunPaths(path).run.stat().st_mtime)
     found = sorted(times, key=lambda path: (times[path], path), reverse=True)
-    return [RunPaths(path) for path in found if RunPaths(path).run.is_file()]
+    return [RunPaths(path) for path in found if _is_run(path)]
 
 
 def find_run(text: str | None, root: Path | None = None) -> RunPaths:
@@ -77,6 +78,13 @@ def find_run(text: str | None, root: Path | None = None) -> RunPaths:
     if text is None:
         return runs[0]
     return _by_name(text, runs)
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return RunPaths(path).run.is_file()
+    except OSError:  # no right to look, a disk that is away
+        return False
 
 
 def _entry(run: RunPaths) -> Path:

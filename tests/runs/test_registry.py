@@ -126,3 +126,11 @@ def test_runs_that_only_pods_see_have_copies_by_cluster(tmp_path: Path) -> None:
     assert copies.parent == tmp_path / "state" / "dlrmx" / "copies"
     assert seen_root(read_profile({**pods, "namespace": "ads"})) != copies
     assert seen_root(read_profile({**pods, "root_here": "/mnt/runs"})) == Path("/mnt/runs")
+
+
+def test_a_run_that_cannot_be_looked_at_hides_no_other(tmp_path: Path) -> None:
+    """No rights to its folder, a disk that is away: the system refuses, as it does a name that is too long."""
+    run = make(tmp_path, "seen")
+    (registry_dir() / "unseen.json").write_text(f'{{"dir": "/{"x" * 300}", "time": 1e10}}')
+    assert all_runs() == [run]
+    assert find_run(None) == run
