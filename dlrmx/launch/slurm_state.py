@@ -32,6 +32,8 @@ WORDS = {
     "DEADLINE": "its deadline was over",
     "LAUNCH_FAILED": "Slurm could not start it on its nodes",
 }
+# What sacct calls a job whose name has not reached the accounts yet.
+NAMELESS = "allocation"
 # Exit code of the job's script (EX_CANTCREAT) where it could open no log, and so say nothing itself.
 CANNOT_WRITE = 73
 UNWRITABLE = "its node cannot write the run's folder: `root` must be on a disk that all nodes and this machine see"
@@ -97,6 +99,7 @@ def from_sacct(output: str, job: str) -> JobState | None:
         fields = line.split("|")
         if len(fields) in (4, 5) and _is_part(fields[0].partition(".")[0], job):
             part, slurm, exit_code, nodes, *name = fields
+            name = [] if name == [NAMELESS] else name
             code = _code(exit_code)
             state = JobState(app_state(slurm), plain(slurm), _end_words(slurm, code), nodes, code, name="".join(name))
             (steps if "." in part else jobs).append(state)

@@ -161,6 +161,12 @@ KINDS: tuple[Kind, ...] = (
         ("dlrmx plan {recipe}    (what each rank holds)", _MORE_NODES),
     ),
     Kind(
+        "no shared folder",
+        re.compile(r"cannot write the run's folder"),
+        _said("its nodes have no such disk, or may not write there"),
+        ("dlrmx doctor --cluster CLUSTER    (tries root on every node)", "dlrmx clusters show CLUSTER    (root)"),
+    ),
+    Kind(
         "disk",
         re.compile(r"No space left|ENOSPC|Disk quota exceeded|EDQUOT|File too large|EFBIG|Read-only file|EROFS"),
         _said("the run's folder cannot be written: make space (or have it made writable), then go on"),

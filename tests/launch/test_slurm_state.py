@@ -112,3 +112,10 @@ def test_what_is_no_answer_says_nothing(text: str) -> None:
 def test_jobs_of_ours_are_told_by_their_comment() -> None:
     output = "12|ctr-1|RUNNING|dlrmx /scratch/me/ctr-1\n13|bash|RUNNING|\n14|x|PENDING|a|b\n"
     assert list(jobs_of(output, "dlrmx ")) == [("12", "ctr-1", AppState.RUNNING, "/scratch/me/ctr-1")]
+
+
+def test_a_name_that_has_not_reached_the_accounts_is_none() -> None:
+    for said, name in (("ctr-1", "ctr-1"), ("allocation", "")):
+        state = from_sacct(f"12|FAILED|1:0|n0|{said}\n12.batch|FAILED|1:0|n0|batch\n", "12")
+        assert state
+        assert state.name == name

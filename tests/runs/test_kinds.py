@@ -86,6 +86,7 @@ TOLD_BY_A_SCHEDULER = [
     ("job 12: TIMEOUT: its time limit was over: raise `time`, or `grace` where it did not save in time", "time limit"),
     ("job 12: OUT_OF_MEMORY: a node ran out of host memory: ask for more (sbatch.mem)", "out of host memory"),
     ("job 12: CANCELLED", "killed on request"),
+    ("job 12: FAILED: its node cannot write the run's folder: `root` must be on a disk", "no shared folder"),
     ("job ctr-1: ctr-1-node-0 on node-b ran out of host memory (OOMKilled): raise memory_gib", "out of host memory"),
     ("job ctr-1: ctr-1-node-1 on node-b ended with exit code 137", "killed"),
     ("job ctr-1: ctr-1-node-1 on node-b ended with exit code 139", "crash"),
