@@ -1,6 +1,7 @@
 """A resumed run equals an unbroken one: in every bit under one plan, within rounding under another."""
 
 import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -249,9 +250,9 @@ class Recorded(Split):
         super().__init__(folder, name)
         self.taken: list[int] = []
 
-    def take(self, rows: np.ndarray) -> Batch:
+    def take_divided(self, rows: np.ndarray, sizes: Sequence[int]) -> Iterator[Batch]:
         self.taken += rows.tolist()
-        return super().take(rows)
+        return super().take_divided(rows, sizes)
 
 
 def test_an_epoch_in_four_parts_on_changing_worlds_sees_each_row_once(data: Path) -> None:
