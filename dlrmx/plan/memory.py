@@ -18,12 +18,13 @@ STORED_ID_BYTES = 4  # and are read so, if their table has no more rows than tha
 # Of an id while it is routed: its row, slot, bag, part, target and order as int64, the sorted ones again, the id sent.
 ROUTE_ID_BYTES = 10 * 8 + ID_BYTES
 # What a step takes and gives back leaves holes in glibc's heap, which keeps them: it grows to so many times what is in
-# use at the busiest moment. Set from the workloads of benchmarks/predict.py together. A GPU's allocator has the reserve.
+# use at the busiest moment. Set from the workloads of benchmarks/predict.py together. A GPU's allocator has a reserve.
 HEAP_TIMES = {"cuda": 1.0, "cpu": 1.5}
 # By which a worker that has built nothing grows that trains next to nothing: buffers of libraries and process groups.
 WORKER_BYTES = {"cuda": 0, "cpu": 42 << 20}
-# Memory in which a message lies for a rank of the same machine is larger than it, by this (dlrmx.parallel.shared).
-SEGMENT_TIMES = 9 / 8
+# Memory for messages to ranks of the same machine (dlrmx.parallel.shared): a message waits to be read while the next is
+# written, and each lies in an eighth more than it needs. Set from the same workloads.
+SEGMENT_TIMES = 2
 DTYPE_BYTES = {"fp32": 4, "fp16": 2}
 DENSE_STATE_COPIES = {"sgd": 0, "adagrad": 1, "adamw": 2}
 # Weights, gradients, and the flat buffer that is all-reduced.

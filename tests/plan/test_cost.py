@@ -37,13 +37,13 @@ def test_buffers_are_those_of_the_busiest_moment() -> None:
     """A one-hot table of 8 columns on one rank of two, 6 bags. Its rank: sums, message, and each id seven times. Each
     owner of 3 bags: the message sent, what the model took and its gradient, and twice an id, a length and a number. A
     processor's heap grows to more than is in use. What goes to the other rank, half of it both ways, lies in memory of
-    its own, which both see and which is an eighth larger."""
+    its own, which both see, twice."""
     plan = Plan(2, {"a": TablePlan(10, 8, "fp32", "table_wise", strips=(Strip(0, 10, 0, 8, 0, 1),))}, ranks_per_node=2)
     recipe = plan_recipe({"a": {"rows": 10, "dim": 8}}, batch=6)
     holder, other = (rank.exchange_bytes for rank in predict(plan, recipe, processors(2, 1 << 30)).memory)
     vector, owner = 8 * 4, 3 * (3 * 8 * 4 + 2 * (4 + 4 + 8))
-    assert holder - other == pytest.approx(HEAP * 6 * (2 * vector + 7 * 4) + 6 * 2 * vector / 2 * 9 / 8, abs=2)
-    assert other == pytest.approx(HEAP * owner + 3 * 2 * vector / 2 * 9 / 8, abs=2)
+    assert holder - other == pytest.approx(HEAP * 6 * (2 * vector + 7 * 4) + 6 * 2 * vector / 2 * 2, abs=2)
+    assert other == pytest.approx(HEAP * owner + 3 * 2 * vector / 2 * 2, abs=2)
 
 
 def test_only_touched_bags_travel() -> None:
@@ -138,7 +138,7 @@ def test_thresholds_and_narrow_formats_take_memory_of_their_own() -> None:
     held, owned, dense = memory()
     numbers, parameters = 6 * 8, num_parameters(recipe)
     narrow, narrow_owned, _ = memory(backward="fp16")
-    shared, sparse = 9 / 8 / 2 * numbers, 0.1 * (4 + 1)
+    shared, sparse = 2 / 2 * numbers, 0.1 * (4 + 1)
     assert narrow - held == pytest.approx(HEAP * numbers * (4 + 2 + 4 - 8) + shared * (2 - 4), abs=2)
     assert narrow_owned - owned == pytest.approx(HEAP * numbers / 2 * (2 - 4) + shared / 2 * (2 - 4), abs=2)
     found, _, _ = memory(threshold={"forward": {"sparsity": 0.9}})
