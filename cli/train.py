@@ -88,6 +88,10 @@ def evaluate(
         raise InputError("--split is of the recipe's own data, which --data replaces: give one of them")
     path = checkpoints.find_good_checkpoint(target)
     loaded = again.load_for_checkpoint(path)
-    asked = other_files.asked(path, predict, split=None if data else split or "test")
+    rows: Literal["train", "validation", "test"] = split or "test"
+    if not data and not loaded.recipe.data.split.has_rows(rows):
+        what = f"the run's recipe gives the split {rows} no rows: data.split.{rows} is 0"
+        raise InputError(what, hint="--split validation or train, or --data FILES")
+    asked = other_files.asked(path, predict, split=None if data else rows)
     loaded = other_files.with_files(loaded, data) if data else loaded
     raise typer.Exit(attached.evaluate(loaded, asked, json=json))

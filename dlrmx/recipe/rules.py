@@ -89,11 +89,10 @@ def _splits_leave_rows(recipe: Recipe) -> Iterator[Problem]:
 
 def _evaluated_splits_have_rows(recipe: Recipe) -> Iterator[Problem]:
     split, evaluate = recipe.data.split, recipe.train.evaluate
-    empty = {name for name, share in (("validation", split.validation), ("test", split.test)) if not share}
-    if evaluate.every is not None and evaluate.on in empty:
+    if evaluate.every is not None and not split.has_rows(evaluate.on):
         what = f"evaluates on {evaluate.on}, but data.split.{evaluate.on} is 0"
         yield Problem(what, key="train.evaluate.on", hint="evaluate on the other split, or give this one rows")
-    if evaluate.at_end is not None and evaluate.at_end in empty:
+    if evaluate.at_end is not None and not split.has_rows(evaluate.at_end):
         what = f"evaluates on {evaluate.at_end}, but data.split.{evaluate.at_end} is 0"
         yield Problem(
             what, key="train.evaluate.at_end", hint="write at_end: null for no evaluation, or give the split rows"

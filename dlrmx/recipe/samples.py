@@ -43,6 +43,10 @@ class Split(Settings):
                 raise ValueError(f"by {self.by}, so `{name}` must be {wanted}")
         return self
 
+    def has_rows(self, name: Literal["train", "validation", "test"]) -> bool:
+        """Whether a split is given rows at all."""
+        return name == "train" or bool(getattr(self, name))
+
     def fraction(self, name: Literal["validation", "test"]) -> float:
         """The fraction of the rows for a split, by hash or fraction."""
         share = getattr(self, name)

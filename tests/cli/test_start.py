@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dlrmx.errors import ClusterError
 from dlrmx.launch.job import JobSpec
@@ -22,6 +23,19 @@ def test_evaluate_and_init_from_refuse_a_damaged_checkpoint(dlrmx: Dlrmx, make_r
         assert done.exit_code == 2
         assert "is damaged; nothing was started" in done.stderr
     assert not list(Path("runs").glob("*-2")) + list(Path("runs").glob("*evaluation*"))
+
+
+def test_a_split_without_rows_is_not_evaluated(dlrmx: Dlrmx, make_run: MakeRun) -> None:
+    run = make_run("done")
+    save_checkpoint(run, 20)
+    path = run.attempt(1).recipe
+    raw = yaml.safe_load(path.read_text())
+    raw["data"]["split"] = {"validation": 0.1, "test": 0}
+    raw["train"]["evaluate"] = {"at_end": None}
+    path.write_text(yaml.safe_dump(raw))
+    done = dlrmx("evaluate", run.name)
+    assert done.exit_code == 2
+    assert "gives the split test no rows: data.split.test is 0" in done.stderr
 
 
 PODS = """
