@@ -116,7 +116,7 @@ def test_a_lost_node_ends_the_attempt_and_the_next_start_goes_on(tmp_path: Path)
         processes[1].kill()
         assert processes[0].wait(PATIENCE_S) == 75, "start it again"
     state = run_state(job.run)
-    assert (state.state, state.exit_code, state.ended) == ("created", None, False)
+    assert (state.state, state.exit_code, state.ended) == ("waiting", None, False)
     (lost,) = job.events(1, "failed")
     assert (lost["cause"], lost["rank"], lost["host"]) == ("lost", None, socket.gethostname())
     assert "node 1 of 2 was lost: " in lost["message"]
@@ -136,7 +136,7 @@ def test_a_node_that_is_taken_away_before_it_has_saved_is_no_failure(tmp_path: P
         wait_for(lambda: job.events(1, "saving"))
         processes[1].kill()
         assert processes[0].wait(PATIENCE_S) == 75, "start it again"
-    assert run_state(job.run).state == "created"
+    assert run_state(job.run).state == "waiting"
     assert job.events(1, "failed")[0]["cause"] == "lost"
 
 

@@ -90,7 +90,8 @@ def test_ctrl_c_leaves_the_job_alone_and_an_unreachable_cluster_is_exit_3(cli: L
     process.send_signal(signal.SIGINT)
     err = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0, err
-    assert "follow it with: dlrmx watch left" in err
+    assert "detached; left goes on" in err
+    assert "dlrmx watch left follows it, dlrmx cancel left saves and stops it" in err
     job = attach(run)
     assert job is not None
     assert job.poll() is None, "it goes on"
