@@ -217,7 +217,7 @@ def _compute(
     # A bag's gradient is read for each of its ids: the first time from memory, then from the cache if that holds them.
     gradient_bytes = bags * pieces.cols * FP32_BYTES
     again = gradient_bytes / np.maximum(gradient_bytes + topology.cache_bytes, 1.0)
-    gradients_read = bags + np.maximum(ids - bags, 0.0) * again
+    gradients_read = np.minimum(ids, bags) + np.maximum(ids - bags, 0.0) * again
     found[:, Column.UPDATE] = (
         met * topology.update_s
         + (gradients_read * pieces.cols * FP32_BYTES + ids * SORT_BYTES) * rate.device
