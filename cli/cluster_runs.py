@@ -1,7 +1,6 @@
 """The runs of a cluster: what its scheduler says of our jobs, joined with what the runs' files say."""
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from dlrmx.runs.state import Job, RunState
 
 HEADER = ("run", "state", "step", "age", "path", "job")
-# What `doctor` and `clusters measure` submit is no run (launch/errand.py).
-ERRAND = re.compile(r"(doctor|measure)-\d{6}-\d{6}-\d+")
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,9 @@ def _state_of(run: "RunPaths", one: "ListedJob | None", *, ours: bool) -> "RunSt
 
 def _is_another(one: "ListedJob", known: set[str]) -> bool:
     """Whether a job is of a run that is not here: no errand, no earlier job of a known run, nor of one that is gone."""
-    if ERRAND.fullmatch(one.run):
+    from dlrmx.launch.errand import NAME
+
+    if NAME.fullmatch(one.run):
         return False
     if not one.job.ended or not one.folder:
         return True

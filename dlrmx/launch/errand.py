@@ -1,12 +1,13 @@
 """Has a module of ours run on a cluster's nodes, by a job of its own, and gives what it printed."""
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torchx.schedulers.api import DescribeAppResponse
 from torchx.specs import AppState
@@ -21,10 +22,12 @@ from dlrmx.recipe.profiles import Profile
 from dlrmx.runs.layout import RunPaths
 
 LOOK_S = 2.0
+# The names of errands' jobs, by which they are told from runs where a scheduler lists both.
+NAME = re.compile(r"(doctor|measure)-\d{6}-\d{6}-\d+")
 
 
-def errand_spec(name: str, profile: Profile) -> JobSpec:
-    """A job of no run, under a name of its own."""
+def errand_spec(name: Literal["doctor", "measure"], profile: Profile) -> JobSpec:
+    """A job of no run, under a name of its own (NAME)."""
     return JobSpec(
         dlrmx=__version__,
         run=f"{name}-{time.strftime('%y%m%d-%H%M%S')}-{os.getpid()}",

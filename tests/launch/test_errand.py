@@ -8,7 +8,7 @@ from torchx.specs import AppState
 
 from dlrmx.errors import ClusterError
 from dlrmx.launch import errand
-from dlrmx.launch.errand import errand_spec, run_errand
+from dlrmx.launch.errand import NAME, errand_spec, run_errand
 from fake_job import wait_for
 from kube_lab import pod_profile, volcano_schema
 from kube_nodes import running
@@ -17,6 +17,13 @@ from kube_server import VOLCANO_JOBS, Cluster, write_kubeconfig
 
 def phases(cluster: Cluster) -> dict[str, str]:
     return {job["metadata"]["name"][:3]: job["status"]["state"]["phase"] for job in cluster.list(VOLCANO_JOBS, "ads")}
+
+
+def test_errands_are_told_from_runs_by_their_names(tmp_path: Path) -> None:
+    profile = pod_profile(tmp_path)
+    assert NAME.fullmatch(errand_spec("doctor", profile).run)
+    assert NAME.fullmatch(errand_spec("measure", profile).run)
+    assert not NAME.fullmatch("doctor-261130-223306"), "a run of a recipe doctor, named by the clock"
 
 
 def test_what_all_nodes_print_comes_back_and_an_interrupt_takes_the_job_back(
@@ -33,12 +40,12 @@ def test_what_all_nodes_print_comes_back_and_an_interrupt_takes_the_job_back(
     with running(cluster) as (url, _):
         write_kubeconfig(tmp_path / "kubeconfig", url)
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-        text = run_errand(errand_spec("one", profile), profile, ("-c", "print('here', 6 * 7)"), said.append)
+        text = run_errand(errand_spec("doctor", profile), profile, ("-c", "print('here', 6 * 7)"), said.append)
         assert text.splitlines() == ["here 42", "here 42"]
         with pytest.raises(KeyboardInterrupt):
-            run_errand(errand_spec("two", profile), profile, ("-c", "import time; time.sleep(600)"), interrupt)
-        wait_for(lambda: phases(cluster)["two"] in ("Aborting", "Aborted"))
-        assert phases(cluster)["one"] == "Completed"
+            run_errand(errand_spec("measure", profile), profile, ("-c", "import time; time.sleep(600)"), interrupt)
+        wait_for(lambda: phases(cluster)["mea"] in ("Aborting", "Aborted"))
+        assert phases(cluster)["doc"] == "Completed"
     assert said[-1].endswith("is taken back")
 
 
