@@ -5,7 +5,7 @@ import pytest
 from dlrmx.plan.cost import predict
 from dlrmx.plan.memory import HEAP_TIMES, num_parameters
 from dlrmx.plan.shards import Plan, Strip, TablePlan
-from dlrmx.plan.style import NEO
+from dlrmx.plan.style import NEO, OURS
 from plan_recipes import plan_recipe, processors
 
 HEAP = HEAP_TIMES["cpu"]
@@ -73,6 +73,14 @@ def test_the_step_is_the_sum_of_its_slowest_stretches() -> None:
     for stretch in (("update", "ids"), ("lookup", "vectors"), ("gradients",), ("all_reduce",)):
         slowest = max(sum(getattr(rank, stage) for stage in stretch) for rank in found.ranks)
         assert sum(getattr(found.slowest, stage) for stage in stretch) == pytest.approx(slowest)
+
+
+def test_an_update_costs_the_same_however_vectors_travel() -> None:
+    """Of a one-hot table cut over two ranks each reads its own ids' gradients, also where those of all bags came."""
+    plan = Plan(2, {"a": TablePlan(10, 16, "fp32", "row_wise", strips=(Strip(0, 10, 0, 16, 0, 2),))}, ranks_per_node=2)
+    recipe, ranks = plan_recipe({"a": 10}, batch=600), processors(2, 1 << 30)
+    ours, paper = (predict(plan, recipe, ranks, style=style).ranks for style in (OURS, NEO))
+    assert [rank.update for rank in paper] == pytest.approx([rank.update for rank in ours])
 
 
 def test_a_world_of_one_exchanges_nothing() -> None:
