@@ -29,7 +29,7 @@ from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
 from dlrmx.parallel.exchange import Exchange
 from dlrmx.parallel.sparse_hop import Masks, PendingSparseVectors, Sums
-from dlrmx.parallel.sparse_sum import FEWEST, SparseSum
+from dlrmx.parallel.sparse_sum import FEWEST, PendingSparseSum, SparseSum
 from dlrmx.parallel.sparse_vectors import SparseWay
 from dlrmx.parallel.wire import Kind, Link, Wire
 from dlrmx.plan.planner import make_plan
@@ -57,7 +57,7 @@ PLACES = {"dense": ("dense",), "forward": ("forward",), "backward": ("backward",
 class Case:
     """One training. method: one of METHODS; dense, forward, backward: sparsity of what is thresholded.
 
-    values: the wire format; vectors: that of vectors and their gradients, where it is another.
+    values: the wire format; vectors: that of vectors and their gradients, gradients: of these alone, if it is another.
     """
 
     task: str
@@ -70,6 +70,7 @@ class Case:
     values: str = "fp32"
     world: int = WORLD
     vectors: str | None = None
+    gradients: str | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -83,8 +84,10 @@ class Case:
         ]
         for table in load_recipe(path, []).recipe.tables:
             settings.append(f"sharding.tables.{table}.types=[table_wise]")
-        for place in ("dense", "forward", "backward"):
-            settings.append(f"exchange.{place}={self.values if place == 'dense' else self.vectors or self.values}")
+        vectors = self.vectors or self.values
+        formats = {"dense": self.values, "forward": vectors, "backward": self.gradients or vectors}
+        for place in formats:
+            settings.append(f"exchange.{place}={formats[place]}")
             if (sparsity := getattr(self, place)) is not None:
                 settings.append(f"exchange.threshold.{place}.sparsity={sparsity}")
                 settings.append(f"exchange.threshold.{place}.every={self.every}")
@@ -115,13 +118,13 @@ def random_vectors(self: SparseWay, tensors: Sequence[torch.Tensor], bags: torch
     return self._packing.join(chosen, bags, torch.bool)
 
 
-_sum = SparseSum.sum
+_start = SparseSum.start
 
 
-def forgetful_sum(self: SparseSum, gradient: torch.Tensor, *, step: int) -> None:
+def forgetful_start(self: SparseSum, gradient: torch.Tensor, *, step: int) -> PendingSparseSum:
     """No error feedback: what was held back is lost."""
     self.residual.zero_()
-    _sum(self, gradient, step=step)
+    return _start(self, gradient, step=step)
 
 
 def frozen_step(self: DensePart, factor: float) -> None:
@@ -153,7 +156,7 @@ def unmasked_wait(self: PendingSparseVectors) -> Sums:
 METHODS: dict[str, tuple[tuple[type, str, Callable[..., Any]], ...]] = {
     "thresholds": (),
     "random-k": ((SparseSum, "keep", random_dense), (SparseWay, "keep", random_vectors)),
-    "forgetful": ((SparseSum, "sum", forgetful_sum),),
+    "forgetful": ((SparseSum, "start", forgetful_start),),
     "unmasked": ((PendingSparseVectors, "wait", unmasked_wait),),
     "frozen": ((DensePart, "step", frozen_step),),
     "dropped": ((Exchange, "update", dropped_update),),

@@ -10,11 +10,11 @@ import torch
 from serve import serve
 
 from dlrmx.parallel.sparse_hop import PendingSparseGradients, PendingSparseVectors, SparseHop
-from dlrmx.parallel.sparse_sum import SparseSum
+from dlrmx.parallel.sparse_sum import PendingSparseSum, SparseSum
 from dlrmx.parallel.wire import Pending
 
-COUNTED = ((SparseSum, "sum"), (SparseHop, "vectors"), (SparseHop, "gradients"))
-COUNTED_TOO = ((PendingSparseVectors, "wait"), (PendingSparseGradients, "wait"))
+COUNTED = ((SparseSum, "start"), (SparseHop, "vectors"), (SparseHop, "gradients"))
+COUNTED_TOO = ((PendingSparseSum, "wait"), (PendingSparseVectors, "wait"), (PendingSparseGradients, "wait"))
 spent = {"within": 0.0, "waited": 0.0}
 depth = 0
 

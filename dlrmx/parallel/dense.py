@@ -15,7 +15,7 @@ from torch import nn
 
 from dlrmx.parallel.codec import Codec, Fp32
 from dlrmx.parallel.coded_sum import PendingCodedSum, start_coded_sum
-from dlrmx.parallel.sparse_sum import SparseSum
+from dlrmx.parallel.sparse_sum import PendingSparseSum, SparseSum
 from dlrmx.parallel.wire import Pending, Wire
 from dlrmx.recipe.schema import DenseOptimizer
 
@@ -35,7 +35,7 @@ class Piece:
 class PendingPieces:
     """Sums under way."""
 
-    pieces: tuple[Pending, ...]
+    pieces: tuple[Pending | PendingSparseSum | PendingCodedSum, ...]
 
     def wait(self) -> None:
         for piece in self.pieces:
@@ -116,15 +116,14 @@ class DensePart:
     def start_sum(self, wire: Wire, *, step: int) -> PendingPieces | Pending | PendingCodedSum:
         """Start summing all gradients that are not on their way, replicated tables' included, over all ranks.
 
-        What is sent over a threshold alone is summed at once: it takes several messages, each of what came before.
-        Collective.
+        Sums of what is over a threshold are for the most part done when they are waited for: that takes several
+        messages, each of what came before. Collective.
         """
         for taken, gradient in zip(self._taken, self._gradients, strict=True):
             if not taken:
                 gradient.zero_()
         if self.sparse is not None:
-            self.sparse.sum(self.gradient, step=step)
-            return self._start(self.extra, wire)
+            return PendingPieces((self.sparse.start(self.gradient, step=step), self._start(self.extra, wire)))
         if not self._pieces:
             return self._start(self.buffer, wire)
         for piece in self._pieces[len(self._started) :]:

@@ -13,13 +13,14 @@ Legend: N entries of the flat gradient, T parameters, W ranks, n entries of a pa
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from dlrmx.parallel.codec import Codec
 from dlrmx.parallel.largest import largest
 from dlrmx.parallel.sparse_code import HEAD, Packed, body_bytes, pack, places_of, unpack
-from dlrmx.parallel.wire import Wire
+from dlrmx.parallel.wire import Pending, Wire
 from dlrmx.plan.shards import cut
 from dlrmx.recipe.schema import Threshold
 
@@ -49,23 +50,27 @@ class SparseSum:
         self.residual = torch.zeros(total, device=device)
         self.tau = torch.zeros(len(sizes), device=device)
 
-    def sum(self, gradient: torch.Tensor, *, step: int) -> None:
-        """Replace `gradient` (N,), finite, by the sum over all ranks of what each sent. Collective."""
+    def start(self, gradient: torch.Tensor, *, step: int) -> "PendingSparseSum":
+        """Start replacing `gradient` (N,), finite, by the sum over all ranks of what each sends. Collective."""
         entries = self.residual.add_(gradient)
         if step % self._settings.every == 0:
             self._refresh(entries)
-        mask, parts = self.keep(entries), []
-        for first, last in self._parts():
-            parts.append(self._take(entries[first:last], places_of(mask[first:last])))
+        keep = self.keep(entries)
+        parts = [self._take(entries[first:last], places_of(keep[first:last])) for first, last in self._parts()]
+        return PendingSparseSum(self, gradient, self._tell(parts))
+
+    def finish(self, gradient: torch.Tensor, told: "Told") -> None:
+        """Add what came from all ranks, send the sum to all, and fill `gradient` with all sums. Collective."""
         first, last = self._parts()[self._wire.rank]
-        total, touched = entries.new_zeros(last - first), torch.zeros_like(mask[first:last])
-        for values, places in self._swap(parts, [last - first] * self._wire.world):
+        total = gradient.new_zeros(last - first)
+        touched = torch.zeros_like(total, dtype=torch.bool)
+        for values, places in self._bring(told, [last - first] * self._wire.world):
             total.index_add_(0, places, values)
             touched.index_fill_(0, places, True)
         answer = self._take(total, places_of(touched))
-        entries[first:last] += total  # what its rounding took
+        self.residual[first:last] += total  # what its rounding took
         lengths = [last - first for first, last in self._parts()]
-        answers = self._swap([answer] * self._wire.world, lengths)
+        answers = self._bring(self._tell([answer] * self._wire.world), lengths)
         for part, (values, places) in zip(gradient.zero_().split(lengths), answers, strict=True):
             part.scatter_(0, places, values)
 
@@ -78,7 +83,11 @@ class SparseSum:
 
     def keep(self, entries: torch.Tensor) -> torch.Tensor:
         """Which entries (N,) are over their threshold, (N,) bool."""
-        return ~(entries.abs() < torch.repeat_interleave(self.tau, self._sizes))  # a NaN is sent, and so found
+        sizes = self._sizes.tolist()
+        below = torch.empty(len(entries), dtype=torch.bool, device=entries.device)
+        for part, tau, into in zip(entries.abs().split(sizes), self.tau, below.split(sizes), strict=True):
+            torch.lt(part, tau, out=into)
+        return below.logical_not_()  # a NaN is sent, and so found
 
     def _parts(self) -> list[tuple[int, int]]:
         return list(zip(self._cuts[:-1], self._cuts[1:], strict=True))
@@ -90,15 +99,40 @@ class SparseSum:
         )
         self.tau.masked_fill_(self._wanted == self._wire.world * self._sizes, 0)  # all, also of the steps to come
 
-    def _swap(self, packed: Sequence[Packed], lengths: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Send part r to rank r; what came from each rank: values, and their places among lengths[r] entries."""
-        heads = torch.cat([part.head for part in packed])
+    def _tell(self, packed: Sequence[Packed]) -> "Told":
+        """Start telling rank r how much part r is."""
         each = [HEAD] * self._wire.world
-        came = self._wire.all_to_all("dense", heads, each, each).wait().view(-1, HEAD)
+        heads = self._wire.all_to_all("dense", torch.cat([part.head for part in packed]), each, each)
+        return Told(packed, heads)
+
+    def _bring(self, told: "Told", lengths: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Send part r to rank r; what came from each rank: values, and their places among lengths[r] entries."""
+        came = told.heads.wait().view(-1, HEAD)
         sizes = [body_bytes(head, self._codec.dtype) for head in came]
-        bodies = torch.cat([part.body for part in packed])
-        body = self._wire.all_to_all("dense", bodies, [len(part.body) for part in packed], sizes).wait()
+        bodies = torch.cat([part.body for part in told.parts])
+        body = self._wire.all_to_all("dense", bodies, [len(part.body) for part in told.parts], sizes).wait()
         return [
             unpack(head, part, length, self._codec.dtype)
             for head, part, length in zip(came, body.split(sizes), lengths, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class Told:
+    """Parts that are to be sent, and what all ranks tell each other of theirs, under way."""
+
+    parts: Sequence[Packed]
+    heads: Pending
+
+
+@dataclass(frozen=True)
+class PendingSparseSum:
+    """A sum of which all ranks are being told how much it is."""
+
+    summing: SparseSum
+    gradient: torch.Tensor
+    told: Told
+
+    def wait(self) -> None:
+        """Fill the gradient with the sums. Collective."""
+        self.summing.finish(self.gradient, self.told)

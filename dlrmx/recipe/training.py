@@ -161,13 +161,15 @@ class Thresholds(Settings):
     backward: Threshold | None = setting("entries of the vectors' gradients, among those sent forward", None)
 
 
-WireFormat = Literal["fp32", "fp16", "bf16", "int8"]
+DenseFormat = Literal["fp32", "fp16", "bf16", "int8"]
+WireFormat = Literal[DenseFormat, "int4"]
 
 
 class Exchange(Settings):
     """What travels between ranks, and how.
 
-    Formats: fp16 and bf16 halve what travels, int8 (with a scale for each vector) quarters it. Sums are added in fp32.
+    Formats: fp16 and bf16 halve what travels, int8 (with a scale for each vector) quarters it, and int4
+    makes it an eighth. Sums are added in fp32.
     """
 
     overlap: bool = setting(
@@ -195,7 +197,7 @@ class Exchange(Settings):
     )
     forward: WireFormat = setting("format of the tables' vectors on the wire", "fp32")
     backward: WireFormat = setting("format of the vectors' gradients on the wire", "fp32")
-    dense: WireFormat = setting("format of the dense gradients on the wire", "fp32")
+    dense: DenseFormat = setting("format of the dense gradients on the wire", "fp32")
     threshold: Thresholds = section(Thresholds, "dynamic communication thresholding")
 
 

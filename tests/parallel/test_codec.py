@@ -7,9 +7,10 @@ import torch
 from dlrmx.parallel.codec import Codecs, make_codec
 from dlrmx.recipe.schema import Exchange, WireFormat
 
-FORMATS: tuple[WireFormat, ...] = ("fp32", "fp16", "bf16", "int8")
-# Largest error beside the largest magnitude of the row: half a unit in the last place, half a step of 127.
-ERRORS = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / 127}
+FORMATS: tuple[WireFormat, ...] = ("fp32", "fp16", "bf16", "int8", "int4")
+# Largest error beside the largest magnitude of the row: half a unit in the last place, half a step of 127 or of 7; the
+# size of the latter is off by half a unit of bf16.
+ERRORS = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / 127, "int4": 0.5 / 7 * (1 + 2.0**-8)}
 
 
 def vectors(rows: int = 1000, dim: int = 64) -> torch.Tensor:
@@ -31,13 +32,18 @@ def through(name: WireFormat, values: torch.Tensor) -> torch.Tensor:
 
 def by_numpy(name: WireFormat, values: np.ndarray) -> np.ndarray:
     """What arrives, written out: the nearest number of the format, halves to even."""
+    if name == "fp32":
+        return values
     if name == "fp16":
         return values.astype(np.float16).astype(np.float32)
     if name == "bf16":
         bits = values.view(np.uint32).astype(np.uint64)
         kept = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
         return kept.astype(np.uint32).view(np.float32)
-    scale = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
+    most = np.float32({"int8": 127, "int4": 7}[name])
+    scale = np.abs(values).max(axis=1, keepdims=True) / most
+    if name == "int4":
+        scale = by_numpy("bf16", scale)
     inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
     found: np.ndarray = np.rint(values * inverse) * scale
     return found.astype(np.float32)
@@ -71,7 +77,7 @@ def test_what_is_not_finite_arrives_so(name: WireFormat) -> None:
     values[0, 1], values[1, 2] = torch.nan, -torch.inf
     got = through(name, values)
     assert [bool(torch.isfinite(row).all()) for row in got] == [False, False, True]
-    assert torch.equal(got[2], values[2])
+    assert np.array_equal(got[2:].numpy(), by_numpy(name, values[2:].numpy()))
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
@@ -92,5 +98,18 @@ def test_no_rows_and_rows_of_next_to_nothing(name: WireFormat) -> None:
     assert bool((through(name, tiny).abs() <= 1.01 * tiny).all())
 
 
-def test_int8_takes_a_byte_a_number_and_four_a_row() -> None:
+def test_int8_takes_a_byte_a_number_and_four_a_row_and_int4_half_a_byte_and_two() -> None:
     assert make_codec("int8").encode(torch.ones(10, 64)).nbytes == 10 * (64 + 4)
+    assert make_codec("int4").encode(torch.ones(10, 64)).nbytes == 10 * (32 + 2)
+
+
+def test_where_each_number_of_int4_lies() -> None:
+    """Of 7, -7, 1 and 0 in steps of 1: 15 with 9, 1 with 8; the scale's bf16 ends in 0x3f80, low byte first."""
+    coded = make_codec("int4").encode(torch.tensor([[7.0, -7.0, 1.0, 0.0]]))
+    assert coded.tolist() == [[15 + 16 * 9, 1 + 16 * 8, 0x80, 0x3F]]
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 12, 20, 2048])
+def test_the_largest_of_a_row_of_any_width_sets_its_steps(dim: int) -> None:
+    values = vectors(64, dim)
+    assert np.array_equal(through("int8", values).numpy(), by_numpy("int8", values.numpy()))

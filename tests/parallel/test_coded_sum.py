@@ -7,10 +7,10 @@ import torch
 from dlrmx.parallel.codec import make_codec
 from dlrmx.parallel.coded_sum import ROW, start_coded_sum
 from dlrmx.parallel.wire import Wire
-from dlrmx.recipe.schema import WireFormat
+from dlrmx.recipe.schema import DenseFormat
 from ranks import run_ranks, sent_bytes
 
-FORMATS: tuple[WireFormat, ...] = ("fp16", "bf16", "int8")
+FORMATS: tuple[DenseFormat, ...] = ("fp16", "bf16", "int8")
 SIZES = (1, 100, 5 * ROW, 7 * ROW + 3)
 
 
@@ -18,7 +18,7 @@ def part(rank: int, size: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng([rank, size]).normal(size=size).astype(np.float32))
 
 
-def summed() -> dict[tuple[WireFormat, int], torch.Tensor]:
+def summed() -> dict[tuple[DenseFormat, int], torch.Tensor]:
     wire, found = Wire(), {}
     for name in FORMATS:
         for size in SIZES:
@@ -26,7 +26,7 @@ def summed() -> dict[tuple[WireFormat, int], torch.Tensor]:
     return found
 
 
-def by_one_process(name: WireFormat, size: int, world: int) -> torch.Tensor:
+def by_one_process(name: DenseFormat, size: int, world: int) -> torch.Tensor:
     """Each rank's part rounded, added in rank order in fp32, and the sum rounded."""
 
     def rounded(flat: torch.Tensor) -> torch.Tensor:

@@ -40,7 +40,7 @@ def run(sparsity: float, every: int) -> Seen:
     for step in range(STEPS):
         total = gradient(wire.rank, step)
         sent_bytes(wire)
-        summing.sum(total, step=step)
+        summing.start(total, step=step).wait()
         traffic.append(sent_bytes(wire)["dense"])
         sums.append(total)
     return Seen(sums, summing.residual, summing.tau, traffic)

@@ -103,6 +103,9 @@ def test_formats_on_the_wire_make_the_exchange_faster() -> None:
     assert half["up", "gradients"] == pytest.approx(wide["up", "gradients"] * (1 + 4 / 128) / 4)
     assert half["up", "all_reduce"] == wide["up", "all_reduce"] / 2
     assert half["up", "ids"] == wide["up", "ids"]
+    fewest = RECIPE.model_copy(update={"exchange": RECIPE.exchange.model_copy(update={"forward": "int4"})})
+    told = {(one.link, one.cargo): one.num_bytes for one in predict(MIXED, fewest, ranks).traffic}
+    assert told["up", "vectors"] == pytest.approx(wide["up", "vectors"] * (64 + 2) / (4 * 128))
 
 
 def test_the_papers_exchange_sends_every_bag_from_every_rank() -> None:

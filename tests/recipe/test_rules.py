@@ -45,6 +45,11 @@ def test_both_examples_are_valid(problems: Any, example: Path, tabular: Path) ->
             "exchange.dense",
             "int8 is for whole vectors, and exchange.threshold sends single numbers",
         ),
+        (
+            ["exchange.backward=int4", "exchange.threshold.forward={sparsity: 0.9}"],
+            "exchange.backward",
+            "int4 is for whole vectors, and exchange.threshold sends single numbers",
+        ),
         (["train.evaluate.every=null"], "checkpoint.best", "train.evaluate.every is not set"),
         (["train.evaluate.on=test"], "checkpoint.best", "never measured: evaluations are on test"),
     ],
