@@ -256,8 +256,9 @@ def cases(task: str, seed: int) -> list[Case]:
     # What sends a hundredth of the dense gradients' bytes, and a twentieth of the others'.
     found += [case(places="dense", sparsity=0.998, every=200, values="fp16")]
     found += [case(places="forward", sparsity=0.925, values="fp16")]
+    found += [case(vectors="int4"), case(vectors="sign"), case(vectors="int4", gradients="sign")]
     # What is fastest on a slow link.
-    found += [case(places="dense", sparsity=0.999, every=200, values="fp16", vectors="int8")]
+    found += [case(places="dense", sparsity=0.999, every=200, values="fp16", vectors="int4")]
     found += [case("unmasked", place, sparsity) for place in ("forward", "both") for sparsity in SPARSITIES]
     found += [case(places=place, sparsity=sparsity, every=1) for place in PLACES for sparsity in SPARSITIES]
     found += [case(places=place, sparsity=0.0) for place in PLACES]

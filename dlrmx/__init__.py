@@ -176,7 +176,7 @@ parallel/: applies a plan to a model.
     parallel/hops.py          to which ranks ids go: straight, or by way of one rank of a node
     parallel/routing.py       which id goes to which rank, as which row
     parallel/packing.py       how rows of several fused tables lie in one message
-    parallel/codec.py         wire formats: fp32, fp16, bf16, int8, int4
+    parallel/codec.py         wire formats: fp32, fp16, bf16, int8, int4, sign
     parallel/coded_sum.py     a sum over all ranks in a wire format
     parallel/wire.py          every collective on training data, counted
     parallel/shared.py        messages and sums among ranks of one machine, through memory that they share

@@ -149,7 +149,9 @@ class Carrier:
 
     def separate(self, message: torch.Tensor, bags: torch.Tensor, codec: Codec) -> list[torch.Tensor]:
         """The (bags, D) vectors of each fused table in a message, decoded."""
-        return [codec.decode(part) for part in self.packing.separate(message, bags, self._widths(codec))]
+        parts = self.packing.separate(message, bags, self._widths(codec))
+        decoded = [codec.decode(part) for part in parts]
+        return [part[:, :width].contiguous() for part, width in zip(decoded, self.hop.widths, strict=True)]
 
     def _widths(self, codec: Codec) -> list[int]:
         return [codec.width(width) for width in self.hop.widths]

@@ -1,9 +1,9 @@
 """Wire formats: how vectors of fp32 numbers look between ranks.
 
 Applied at the exchange only, in both directions of the sharded tables and to the dense gradients. Whatever the format,
-zero stays zero, so that no optimizer moves what had no gradient, and what is not finite arrives as not finite, so that
-a NaN is found where it would be found in fp32. A finite number outside of what the format can say becomes the nearest
-that it can, and is counted.
+what is not finite arrives as not finite, so that a NaN is found where it would be found in fp32; and but for `sign`
+zero stays zero, so that no optimizer moves what had no gradient. A finite number outside of what the format can say
+becomes the nearest that it can, and is counted.
 
 Legend: n vectors of D numbers.
 """
@@ -16,6 +16,13 @@ from dlrmx.recipe.schema import Exchange, WireFormat
 
 INT8_MOST, INT8_SCALE = 127, torch.float32
 INT4_MOST, INT4_SCALE = 7, torch.bfloat16
+# The bits of each byte, lowest first, as factors: a row for each byte.
+SIGNS = torch.tensor([[1.0 if byte >> bit & 1 else -1.0 for bit in range(8)] for byte in range(256)])
+POWERS = torch.tensor([1.0, 2, 4, 8, 16, 32, 64, 128])
+# A byte says the size of a vector, in twelfths of a power of two from 3e-5 (code 1) over 1 to 72 (254); 0 is zero and
+# 255 not finite.
+SIZE_STEPS, SIZE_ONE, SIZE_MOST, SIZE_NONE = 12, 180, 254, 255
+SIZES = torch.tensor([0.0, *(2.0 ** ((code - SIZE_ONE) / SIZE_STEPS) for code in range(1, SIZE_NONE)), torch.nan])
 # Steps smaller than this are sent as zeros: 1 / scale would not be finite.
 SMALLEST_SCALE = 1e-37
 
@@ -36,7 +43,7 @@ class Codec(Protocol):
         """(n, D) fp32 -> (n, width(D))."""
 
     def decode(self, coded: torch.Tensor) -> torch.Tensor:
-        """(n, width(D)) -> (n, D) fp32."""
+        """(n, width(D)) -> (n, at least D) fp32; columns after D mean nothing."""
 
 
 class Codecs:
@@ -69,6 +76,8 @@ def make_codec(name: WireFormat) -> Codec:
             return Int8()
         case "int4":
             return Int4()
+        case "sign":
+            return Sign()
 
 
 class Fp32:
@@ -177,6 +186,38 @@ class Int4:
         vectors = torch.empty(len(coded), 2 * half, device=coded.device)
         vectors[:, :half], vectors[:, half:] = both & 15, both >> 4
         return vectors.sub_(8).mul_(scale)
+
+
+class Sign:
+    """The sign of each number, a bit, and the vector's mean magnitude, a byte: within 3% of it, from 3e-5 to 72.
+
+    All numbers of a vector arrive with one magnitude, so a zero among others does not stay zero. The mean magnitude is
+    what makes the squared error least.
+    """
+
+    dtype = torch.uint8
+
+    def __init__(self) -> None:
+        self.clamped = 0
+
+    def width(self, numbers: int) -> int:
+        return -(-numbers // 8) + 1
+
+    def encode(self, vectors: torch.Tensor) -> torch.Tensor:
+        count, numbers = vectors.shape
+        coded = torch.empty(count, self.width(numbers), dtype=torch.uint8, device=vectors.device)
+        size = vectors.abs().mean(1)
+        code = torch.round(SIZE_STEPS * torch.log2(size) + SIZE_ONE)
+        self.clamped += numbers * int((size.isfinite() & (code > SIZE_MOST)).sum())
+        coded[:, -1] = torch.where(size.isfinite(), code.clamp(0, SIZE_MOST), SIZE_NONE)
+        bits = torch.nn.functional.pad((vectors >= 0).to(torch.float32), (0, -numbers % 8))
+        coded[:, :-1] = bits.view(count, coded.shape[1] - 1, 8) @ POWERS.to(bits.device)
+        return coded
+
+    def decode(self, coded: torch.Tensor) -> torch.Tensor:
+        size = SIZES.to(coded.device).index_select(0, coded[:, -1].to(torch.int32)).unsqueeze(1)
+        signs = SIGNS.to(coded.device).index_select(0, coded[:, :-1].reshape(-1).to(torch.int32))
+        return signs.view(len(coded), 8 * (coded.shape[1] - 1)) * size
 
 
 def _in_steps(vectors: torch.Tensor, most: int, scale_type: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

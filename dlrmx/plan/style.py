@@ -31,9 +31,16 @@ class Style:
 OURS = Style()
 NEO = Style("reduce_scatter", "neo", forward_bytes=2, backward_bytes=2, matrix="tf32")
 
-# int8 has a scale of 4 bytes on each vector, int4 one of 2: of 128 numbers, say.
+# int8 has a scale of 4 bytes on each vector, int4 one of 2, sign one of 1: of 128 numbers, say.
 SCALED = 1 + 4 / 128
-NUMBER_BYTES: dict[WireFormat, float] = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": SCALED, "int4": SCALED / 2}
+NUMBER_BYTES: dict[WireFormat, float] = {
+    "fp32": 4,
+    "fp16": 2,
+    "bf16": 2,
+    "int8": SCALED,
+    "int4": SCALED / 2,
+    "sign": 17 / 128,
+}
 
 
 def style_of(recipe: Recipe) -> Style:

@@ -247,7 +247,7 @@ def _thresholds_have_formats(recipe: Recipe) -> Iterator[Problem]:
     vectors = exchange.threshold.forward is not None or exchange.threshold.backward is not None
     thresholded = {"forward": vectors, "backward": vectors, "dense": exchange.threshold.dense is not None}
     for name, single in thresholded.items():
-        if single and (format := getattr(exchange, name)) in ("int8", "int4"):
+        if single and (format := getattr(exchange, name)) in ("int8", "int4", "sign"):
             what = f"{format} is for whole vectors, and exchange.threshold sends single numbers"
             yield Problem(what, key=f"exchange.{name}", hint=hint)
 

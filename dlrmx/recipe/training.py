@@ -162,14 +162,14 @@ class Thresholds(Settings):
 
 
 DenseFormat = Literal["fp32", "fp16", "bf16", "int8"]
-WireFormat = Literal[DenseFormat, "int4"]
+WireFormat = Literal[DenseFormat, "int4", "sign"]
 
 
 class Exchange(Settings):
     """What travels between ranks, and how.
 
-    Formats: fp16 and bf16 halve what travels, int8 (with a scale for each vector) quarters it, and int4
-    makes it an eighth. Sums are added in fp32.
+    Formats: fp16 and bf16 halve what travels, int8 (with a scale for each vector) quarters it, int4 makes it an eighth,
+    and sign (a bit for each number, a byte for the vector's mean magnitude) nearly a thirtieth. Sums are added in fp32.
     """
 
     overlap: bool = setting(

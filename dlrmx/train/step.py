@@ -210,8 +210,6 @@ def train_sent(parts: Parts, sent: Sent, *, rate: float, upcoming: Upcoming = _n
         under_way.append(exchange.gradients(passed.boundary, float(bad is not None)))
         chunks.append(passed)
         lap("backward")
-    following = None if asked is None else send(parts, asked)
-    lap("route")
     if begun.bottom is not None:
         begun.bottom.backward(torch.cat([_grad(passed.joint) for passed in chunks]))
     late = _bad_gradient(parts)  # the bottom MLP's, if of no other
@@ -223,6 +221,9 @@ def train_sent(parts: Parts, sent: Sent, *, rate: float, upcoming: Upcoming = _n
     dense.wait()
     lap("dense")
     _stop_where(_blame(parts, bad or late, flagged), parts.wire.rank, sent)
+    # Not before: on a slow link these ids would hold up the gradients, and nothing would travel under the update.
+    following = None if asked is None else send(parts, asked)
+    lap("route")
 
     scale = 1 / sent.rows.rows_of_global
     parts.dense.buffer.mul_(scale)

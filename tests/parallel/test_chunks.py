@@ -20,7 +20,7 @@ from sharding_cases import RANKS_PER_NODE, make_batch, make_plan, make_recipe, s
 CPU = torch.device("cpu")
 STEPS, CHUNKS = 3, (1, 5)
 THRESHOLDS = Thresholds(forward=Threshold(sparsity=0.6, every=2), backward=Threshold(sparsity=0.5, every=2))
-WAYS = [(format, "all") for format in ("fp32", "bf16", "int8", "int4")] + [
+WAYS = [(format, "all") for format in ("fp32", "bf16", "int8", "int4", "sign")] + [
     (format, "thresholds") for format in ("fp32", "bf16")
 ]
 KINDS = {3: "mix", 4: "mix_by_node"}

@@ -7,7 +7,7 @@ import torch
 from dlrmx.parallel.codec import Codecs, make_codec
 from dlrmx.recipe.schema import Exchange, WireFormat
 
-FORMATS: tuple[WireFormat, ...] = ("fp32", "fp16", "bf16", "int8", "int4")
+FORMATS: tuple[WireFormat, ...] = ("fp32", "fp16", "bf16", "int8", "int4", "sign")
 # Largest error beside the largest magnitude of the row: half a unit in the last place, half a step of 127 or of 7; the
 # size of the latter is off by half a unit of bf16.
 ERRORS = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / 127, "int4": 0.5 / 7 * (1 + 2.0**-8)}
@@ -27,7 +27,7 @@ def through(name: WireFormat, values: torch.Tensor) -> torch.Tensor:
     coded = codec.encode(values)
     assert coded.dtype == codec.dtype
     assert coded.shape == (len(values), codec.width(values.shape[1]))
-    return codec.decode(coded)
+    return codec.decode(coded)[:, : values.shape[1]]
 
 
 def by_numpy(name: WireFormat, values: np.ndarray) -> np.ndarray:
@@ -40,6 +40,11 @@ def by_numpy(name: WireFormat, values: np.ndarray) -> np.ndarray:
         bits = values.view(np.uint32).astype(np.uint64)
         kept = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
         return kept.astype(np.uint32).view(np.float32)
+    if name == "sign":
+        with np.errstate(divide="ignore"):
+            code = np.rint(12 * np.log2(np.abs(values).astype(np.float64).mean(axis=1, keepdims=True)) + 180)
+        sizes = np.where(code < 1, 0, 2.0 ** ((np.minimum(code, 254) - 180) / 12)).astype(np.float32)
+        return np.where(values >= 0, sizes, -sizes)
     most = np.float32({"int8": 127, "int4": 7}[name])
     scale = np.abs(values).max(axis=1, keepdims=True) / most
     if name == "int4":
@@ -55,7 +60,7 @@ def test_what_arrives_is_what_numpy_says_in_every_bit(name: WireFormat) -> None:
     assert np.array_equal(through(name, values).numpy(), by_numpy(name, values.numpy()))
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", ERRORS)
 def test_the_error_is_that_of_the_format_and_zero_stays_zero(name: WireFormat) -> None:
     values = vectors()
     got = through(name, values)
@@ -107,6 +112,28 @@ def test_where_each_number_of_int4_lies() -> None:
     """Of 7, -7, 1 and 0 in steps of 1: 15 with 9, 1 with 8; the scale's bf16 ends in 0x3f80, low byte first."""
     coded = make_codec("int4").encode(torch.tensor([[7.0, -7.0, 1.0, 0.0]]))
     assert coded.tolist() == [[15 + 16 * 9, 1 + 16 * 8, 0x80, 0x3F]]
+
+
+def test_sign_takes_a_bit_a_number_and_a_byte_a_row() -> None:
+    """Signs + - - + (9) and + + + + (15), lowest bit first, and size 1, code 180; twelve numbers take two bytes."""
+    ones = torch.tensor([[1.0, -1, -1, 1, 1, 1, 1, 1]])
+    assert make_codec("sign").encode(ones).tolist() == [[9 + 16 * 15, 180]]
+    assert make_codec("sign").encode(torch.ones(10, 12)).nbytes == 10 * (2 + 1)
+
+
+def test_sign_tells_the_mean_magnitude_within_3_percent_and_counts_what_is_larger_than_72() -> None:
+    values = torch.from_numpy(
+        np.random.default_rng(1).normal(size=(200, 20)) * 10 ** np.linspace(-4, 1.5, 200)[:, None]
+    )
+    size = values.abs().mean(1, keepdim=True)
+    got = through("sign", values.to(torch.float32)) / (size * values.sign())
+    assert bool(((got - 1).abs() < 0.03).all())
+    codec = make_codec("sign")
+    assert codec.decode(codec.encode(torch.tensor([[100.0, -100, 0, 100]]))).abs().unique().tolist() == pytest.approx(
+        [71.84], rel=1e-3
+    )
+    assert codec.clamped == 4
+    assert not codec.decode(codec.encode(torch.tensor([[2e-5, -2e-5, 2e-5, 2e-5]]))).any()
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 12, 20, 2048])

@@ -31,7 +31,7 @@ def test_the_annotation_at_a_place(location: tuple[str | int, ...], found: Any) 
 def test_a_field_at_a_place() -> None:
     field = field_at(Recipe, ("exchange", "forward"))
     assert field is not None
-    assert choices(field.annotation) == ["fp32", "fp16", "bf16", "int8", "int4"]
+    assert choices(field.annotation) == ["fp32", "fp16", "bf16", "int8", "int4", "sign"]
     assert field_at(Recipe, ("exchange", "forwards")) is None
     assert field_at(Recipe, ()) is None
 
