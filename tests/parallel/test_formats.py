@@ -20,6 +20,7 @@ from reference import pool
 from sharding_cases import TABLES, make_batch, make_plan, make_recipe, slice_of
 
 FORMATS: tuple[WireFormat, ...] = ("fp16", "bf16", "int8", "int4")
+DENSE: dict[WireFormat, DenseFormat] = {"fp16": "fp16", "bf16": "bf16", "int8": "int8", "int4": "int8", "sign": "int8"}
 ALL_FORMATS: tuple[WireFormat, ...] = (*FORMATS, "sign")  # which jumps where numbers are about zero
 WORLDS = (1, 2, 3)
 HALF = {"sparsity": 0.5, "every": 1}
@@ -115,12 +116,11 @@ def run_all() -> dict[Any, Any]:
         plan = make_plan("column_wise", wire.world)
         found["exchange", name] = run_exchange(wire, make_recipe("adagrad", lr=RATE), plan, codecs)
         if wire.world == 2:
-            dense: DenseFormat = "int8" if name == "int4" else name
-            found["model", name] = losses(wire, Exchange(forward=name, backward=name, dense=dense))
+            found["model", name] = losses(wire, Exchange(forward=name, backward=name, dense=DENSE[name]))
     for name in ALL_FORMATS:
         found["row_wise", name] = first_step_row_wise(wire, name)
         if wire.world == 2:
-            found["poisoned", name] = poisoned(wire, Exchange(forward=name, backward=name))
+            found["poisoned", name] = poisoned(wire, Exchange(forward=name, backward=name, dense=DENSE[name]))
     if wire.world == 2:
         found["model", "fp32"] = losses(wire, Exchange())
         found["poisoned", "thresholds"] = poisoned(wire, THRESHOLDS)
