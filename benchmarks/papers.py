@@ -1,8 +1,9 @@
 """Predicted samples per second of the shapes of Neo's models: `.venv/bin/python benchmarks/papers.py`; minutes.
 
 Prints what docs/planner.md shows: 8 to 128 GPUs of zionex at the published local batch, with the paper's exchange,
-overlap and TF32, and with our exchange in its place; the band over the ranges that the recipes state; each constant of
-the topology 20% down and up; the steps of the optimisation ladder; and the way of model F from 96 to 24 TB.
+overlap and TF32, and with our exchange in its place; the same with tables cut alike on all of them; the band over the
+ranges that the recipes state; each constant of the topology 20% down and up; the steps of the optimisation ladder; and
+the way of model F from 96 to 24 TB.
 """
 
 import math
@@ -19,11 +20,12 @@ from dlrmx.plan.memory import table_bytes
 from dlrmx.plan.options import Ask
 from dlrmx.plan.planner import first_that_fits, make_plan
 from dlrmx.plan.prediction import Prediction
-from dlrmx.plan.shards import Plan
+from dlrmx.plan.shards import Kind, Plan
 from dlrmx.plan.style import NEO, OURS, Style
 from dlrmx.plan.topology import Topology, topology_of
 from dlrmx.recipe.load import load_recipe
 from dlrmx.recipe.schema import Recipe
+from dlrmx.recipe.training import TableSharding
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 GPUS = (8, 16, 32, 64, 128)
@@ -81,6 +83,30 @@ def scaling() -> None:
             kept = rates[-1] / rates[0] * GPUS[0] / GPUS[-1]
             cells = " | ".join(map(million, rates))
             print(f"| {model.upper()} | {words} | {cells} | {kept:.0%} | {PUBLISHED[model]} |", flush=True)
+
+
+def same_cuts() -> None:
+    """Samples per second where every table is cut on all numbers of GPUs as in the plan for 128."""
+    print("| model | 8 | 16 | 32 | 64 | 128 GPUs | efficiency, 8 to 128 | 16 to 128 |")
+    print("|---|---|---|---|---|---|---|---|")
+    for model in "afi":
+        recipe, topology = recipe_of(model, 128)
+        kinds = {name: table.kind for name, table in make_plan(recipe, topology, style=NEO).tables.items()}
+        rates = [_rate_of_kinds(model, gpus, kinds) for gpus in GPUS]
+        kept = [rates[-1] / rates[at] * GPUS[at] / GPUS[-1] for at in (0, 1)]
+        cells = " | ".join([*map(million, rates), *(f"{part:.0%}" for part in kept)])
+        print(f"| {model.upper()} | {cells} |", flush=True)
+
+
+def _rate_of_kinds(model: str, gpus: int, kinds: dict[str, Kind]) -> float:
+    """Samples per second where each table is cut in this way."""
+    recipe, topology = recipe_of(model, gpus)
+    tables = {name: TableSharding(types=[kind]) for name, kind in kinds.items()}
+    held = recipe.model_copy(update={"sharding": recipe.sharding.model_copy(update={"tables": tables})})
+    try:
+        return predict(make_plan(held, topology, style=NEO), held, topology, style=NEO).samples_per_s
+    except InputError:
+        return math.nan
 
 
 def bands() -> None:
@@ -153,7 +179,7 @@ def variations(topology: Topology) -> dict[str, tuple[Topology, Topology]]:
 
 def ladder() -> None:
     """Model A at 128 GPUs, one step after the other."""
-    plain = replace(NEO, forward_bytes=4, backward_bytes=4)
+    plain = replace(NEO, forward_bytes=4, backward_bytes=4, message_bytes=4)
     recipe, topology = recipe_of("a", 128, FP32)
     fits = first_that_fits(Ask(recipe, topology, None, plain))
     assert isinstance(fits, Plan)
@@ -197,6 +223,7 @@ def _verdict(recipe: Recipe, topology: Topology) -> str:
 
 SECTIONS: dict[str, Any] = {
     "scaling": scaling,
+    "same_cuts": same_cuts,
     "bands": bands,
     "sensitivity": sensitivity,
     "ladder": ladder,

@@ -40,7 +40,6 @@ HOLDER_MESSAGES, OWNER_MESSAGES, LEAF_COPIES = 1, 1, 2
 # Of a number where a threshold applies: whether it travelled; while thresholds are found, in the first step: values,
 # their tables and bits, and three more as int64 (parallel/largest.py).
 MASK_BYTES, FINDING_BYTES = 1, 4 + 5 * 8
-NEO_COPIES = 2
 # Of an id where it is looked up: in the message, joined, cut by table; the update's sort (keys, places, twice).
 HOLDER_ID_BYTES = 7 * ID_BYTES
 # Of an id and of a bag at their owner, for this batch and the next: the id; the bag's length and its number as int64.
@@ -144,8 +143,11 @@ def _buffers(
     """Bytes of a step's vectors and ids: where they are looked up, and at each owner of samples."""
     table, heap = pieces.table, HEAP_TIMES[topology.device]
     owner = -(-workload.batch // topology.world) / workload.batch
-    vectors = _arriving(pieces, workload, bags, style.exchange == "reduce_scatter") * pieces.cols
+    whole = style.exchange == "reduce_scatter"
     leaves = workload.bags[table] * pieces.rows / workload.rows[table] * pieces.cols
+    vectors = _arriving(pieces, workload, bags, whole) * pieces.cols
+    if whole:  # a reduce-scatter gives an owner the sum, not what each rank has of it, and takes one gradient for all
+        vectors = np.where(pieces.node_rows > 0, vectors, leaves)
     held_bytes, sent_bytes, kept_bytes = _number_bytes(style, workload.is_mixed)
     found[:, Column.EXCHANGE] = heap * (held_bytes * bags * pieces.cols + HOLDER_ID_BYTES * ids)
     routed = OWNER_ID_BYTES * ids + OWNER_BAG_BYTES * bags
@@ -159,8 +161,8 @@ def _buffers(
 def _number_bytes(style: Style, is_mixed: bool) -> tuple[float, float, float]:
     """Of a vector's number in memory at the busiest moment: where it was looked up, at its owner for each that came,
     and for each in the model."""
-    if style.exchange == "reduce_scatter":
-        return NEO_COPIES * FP32_BYTES, NEO_COPIES * FP32_BYTES, 0
+    if style.exchange == "reduce_scatter":  # by table or together, one message and what it is made of or becomes
+        return FP32_BYTES + style.message_bytes, style.message_bytes, LEAF_COPIES * FP32_BYTES
     decoded = FP32_BYTES if style.message_bytes < FP32_BYTES else 0
     held = FP32_BYTES + (HOLDER_MESSAGES + is_mixed) * style.message_bytes + decoded
     sent = OWNER_MESSAGES * style.message_bytes

@@ -29,7 +29,7 @@ class Style:
 
 
 OURS = Style()
-NEO = Style("reduce_scatter", "neo", forward_bytes=2, backward_bytes=2, matrix="tf32")
+NEO = Style("reduce_scatter", "neo", forward_bytes=2, backward_bytes=2, matrix="tf32", message_bytes=2)
 
 # int8 has a scale of 4 bytes on each vector, int4 one of 2, sign one of 1: of 128 numbers, say.
 SCALED = 1 + 4 / 128

@@ -1,11 +1,14 @@
 """A plan's prediction against counts by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from dlrmx.plan.cost import predict
 from dlrmx.plan.memory import HEAP_TIMES, num_parameters
 from dlrmx.plan.shards import Plan, Strip, TablePlan
 from dlrmx.plan.style import NEO, OURS
+from dlrmx.plan.topology import KINDS
 from plan_recipes import plan_recipe, processors
 
 HEAP = HEAP_TIMES["cpu"]
@@ -117,6 +120,19 @@ def test_the_papers_exchange_sends_every_bag_from_every_rank() -> None:
     assert sent["up", "vectors"] == pytest.approx(3 * 9 * 16 * 2 * 2 / 3)
     assert found.exposed.ids == 0
     assert found.step_s < sum(vars(found.slowest).values())
+
+
+def test_the_papers_exchange_holds_one_message_and_one_sum_of_a_bag() -> None:
+    """Three row ranges, 9 bags of 16 columns, an id each, on a device. A holder has all bags' gradients in bf16 and in
+    fp32, and each of its 3 ids seven times. An owner of 3 bags has one sum of each, of all ranges, its gradient, and
+    the bf16 message; from each range a length and a number, twice, and of each id two copies."""
+    plan = Plan(3, {"a": TablePlan(99, 16, "fp32", "row_wise", strips=(Strip(0, 99, 0, 16, 0, 3),))}, ranks_per_node=3)
+    recipe, node = plan_recipe({"a": 99}, batch=9), replace(KINDS["dgx_a100_80"], world=3)
+    holder, owner, routed = 9 * 16 * (4 + 2), 3 * 16 * (4 + 4 + 2), 3 * 2 * 4 + 3 * 3 * 2 * (4 + 8)
+    for style, wide in ((NEO, 0), (replace(NEO, message_bytes=4), 2)):
+        for rank in predict(plan, recipe, node, style=style).memory:
+            more = wide * (9 * 16 + 3 * 16)
+            assert rank.exchange_bytes == pytest.approx(holder + owner + routed + 3 * 7 * 4 + more, abs=2)
 
 
 def test_thresholds_let_a_part_travel_with_its_places() -> None:
