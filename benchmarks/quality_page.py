@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,14 @@ NAMES = {
     "forgetful": "no error feedback",
     "unmasked": "gradients of all entries",
 }
+FORMATS = "narrower formats"
 COLOURS = {
     "thresholds": "#1f77b4",
     "each step": "#ff7f0e",
     "random-k": "#7f7f7f",
     "forgetful": "#d62728",
     "unmasked": "#2ca02c",
+    FORMATS: "#9467bd",
 }
 CONTROLS = {
     "frozen": "control: dense part frozen",
@@ -83,6 +85,12 @@ class Point:
         if case.method == "thresholds" and case.every == 1:
             return "each step"
         return case.method if case.every == EVERY[case.task] else None
+
+    @property
+    def drawn(self) -> str | None:
+        """Its curve, if it is in the plot."""
+        narrow = self.case.values != "fp32" or self.case.vectors is not None
+        return FORMATS if narrow and self.place is None and not self.sparsity else self.method
 
     @property
     def fewer(self) -> float:
@@ -166,7 +174,8 @@ def _name(case: Case) -> str:
     if asked:
         words.append(f"every {case.every} steps")
     words += [f"{case.values} on the wire"] if case.values != "fp32" else []
-    words += [f"of vectors {case.vectors}"] if case.vectors else []
+    words += [f"of vectors and gradients {case.vectors}"] if case.vectors and not case.gradients else []
+    words += [f"of vectors {case.vectors}, of their gradients {case.gradients}"] if case.gradients else []
     words += [f"{case.world} ranks"] if case.world != WORLD else []
     return ", ".join(word for word in words if word)
 
@@ -179,13 +188,17 @@ def drawing(by_task: dict[str, list[Point]]) -> str:
     parts = []
     for row, (task, points) in enumerate(by_task.items()):
         for column, (title, places) in enumerate(PANELS.items()):
-            here = [point for point in points if point.place in places and point.method in COLOURS]
+            here = [
+                point
+                for point in points
+                if point.drawn in COLOURS and (point.place in places or point.drawn == FORMATS and "both" in places)
+            ]
             parts.append(f'<g transform="translate({60 + column * 430},{40 + row * 290})">')
             parts += [*_axes(f"{task}: {title}"), *_curves(here), "</g>"]
     for number, (method, colour) in enumerate(COLOURS.items()):
         x = 60 + 160 * number
         parts.append(f'<rect x="{x}" y="{40 + 290 * len(by_task)}" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 14}" y="{49 + 290 * len(by_task)}">{NAMES[method]}</text>')
+        parts.append(f'<text x="{x + 14}" y="{49 + 290 * len(by_task)}">{NAMES.get(method, method)}</text>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="880" height="{70 + 290 * len(by_task)}"'
     ground = '<rect width="100%" height="100%" fill="white"/>'
     return "\n".join([f'{head} font-family="sans-serif" font-size="11">', ground, *parts, "</svg>"]) + "\n"
@@ -207,16 +220,19 @@ def _axes(title: str) -> list[str]:
 def _curves(points: Sequence[Point]) -> list[str]:
     rows: dict[tuple[str, str], list[Point]] = {}
     for point in points:
-        rows.setdefault((point.place or "", point.method or ""), []).append(point)
+        rows.setdefault((point.place or "", point.drawn or ""), []).append(point)
     return [part for (place, method), of_row in rows.items() for part in _curve(of_row, place, COLOURS[method])]
 
 
 def _curve(points: Sequence[Point], place: str, colour: str) -> list[str]:
+    cases: dict[Case, list[Point]] = {}
+    for point in points:
+        cases.setdefault(replace(point.case, seed=0), []).append(point)
     means = []
-    for sparsity in sorted({point.sparsity for point in points}):
-        at = [point for point in points if point.sparsity == sparsity]
+    for at in cases.values():
         x, y = statistics.mean(point.fewer for point in at), statistics.mean(point.change for point in at)
         means.append((round(_x(x), 1), round(_y(y), 1)))
+    means.sort()
     line, dashes = " ".join(f"{x},{y}" for x, y in means), ' stroke-dasharray="4 3"' if place == "forward" else ""
     dots = [f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>' for x, y in means]
     return [f'<polyline points="{line}" fill="none" stroke="{colour}"{dashes}/>', *dots]

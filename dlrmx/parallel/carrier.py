@@ -114,15 +114,19 @@ class Carrier:
             weights = self._wire.all_to_all("ids", routed.weights, out_weights, in_weights)
         return PendingIds(pending, weights, in_bags, in_ids, self._weighted)
 
+    def coded(self, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """(bags, D) sums per fused table in their wire format; as they are where a threshold is to look at numbers."""
+        detached = [tensor.detach() for tensor in sums]
+        return detached if self.sparse is not None else [self._forward.encode(tensor) for tensor in detached]
+
     def vectors(
-        self, sums: Sequence[torch.Tensor], routed: Routed, counts: Counts
+        self, coded: Sequence[torch.Tensor], routed: Routed, counts: Counts
     ) -> "PendingVectors | PendingSparseVectors":
-        """Start sending (bags, D) sums per fused table back to where their bags came from."""
+        """Start sending `coded` vectors back to where their bags came from."""
         if self.sparse is not None:
-            detached = [tensor.detach() for tensor in sums]
-            return self.sparse.vectors(detached, routed, counts.bags, counts.header.step)
+            return self.sparse.vectors(coded, routed, counts.bags, counts.header.step)
         codec, widths = self._forward, self._widths(self._forward)
-        message = self.packing.join([codec.encode(tensor.detach()) for tensor in sums], counts.bags, codec.dtype)
+        message = self.packing.join(coded, counts.bags, codec.dtype)
         out_counts, in_counts = (self.packing.sizes(bags, widths) for bags in (counts.bags, routed.bags))
         return PendingVectors(self._wire.all_to_all("vectors", message, out_counts, in_counts), self, routed, codec)
 

@@ -201,12 +201,13 @@ class Exchange:
         if self._in_node is not None and requests.passed_on is not None:
             places, passed_on = self._in_node.places, requests.passed_on
             own = [pooled[place] for place in places]
-            added = self._in_node.carrier.vectors(own, passed_on.routed, passed_on.came.counts).wait().leaves
+            carrier = self._in_node.carrier
+            added = carrier.vectors(carrier.coded(own), passed_on.routed, passed_on.came.counts).wait().leaves
             for place, tensor in zip(places, added, strict=True):
                 sums[place] = tensor
-        ranges = self._world.hop.ranges
+        ranges, coded = self._world.hop.ranges, self._world.coded(sums)  # whole: a chunk's rows are fewer bytes then
         return [
-            PendingBoundary(self._world.vectors(part_of(sums, chunk), chunk.routed, chunk.counts), chunk, ranges)
+            PendingBoundary(self._world.vectors(part_of(coded, chunk), chunk.routed, chunk.counts), chunk, ranges)
             for chunk in both_sides(routed, requests.came.counts, self._world.hop)
         ]
 
