@@ -174,8 +174,12 @@ def _name(case: Case) -> str:
     if asked:
         words.append(f"every {case.every} steps")
     words += [f"{case.values} on the wire"] if case.values != "fp32" else []
-    words += [f"of vectors and gradients {case.vectors}"] if case.vectors and not case.gradients else []
-    words += [f"of vectors {case.vectors}, of their gradients {case.gradients}"] if case.gradients else []
+    if case.vectors:
+        words.append(
+            f"vectors in {case.vectors}, their gradients in {case.gradients}"
+            if case.gradients
+            else f"vectors and their gradients in {case.vectors}"
+        )
     words += [f"{case.world} ranks"] if case.world != WORLD else []
     return ", ".join(word for word in words if word)
 
