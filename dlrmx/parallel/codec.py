@@ -8,6 +8,7 @@ becomes the nearest that it can, and is counted.
 Legend: n vectors of D numbers.
 """
 
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -211,13 +212,20 @@ class Sign:
         self.clamped += numbers * int((size.isfinite() & (code > SIZE_MOST)).sum())
         coded[:, -1] = torch.where(size.isfinite(), code.clamp(0, SIZE_MOST), SIZE_NONE)
         bits = torch.nn.functional.pad((vectors >= 0).to(torch.float32), (0, -numbers % 8))
-        coded[:, :-1] = bits.view(count, coded.shape[1] - 1, 8) @ POWERS.to(bits.device)
+        coded[:, :-1] = bits.view(count, coded.shape[1] - 1, 8) @ _there(bits.device)[1]
         return coded
 
     def decode(self, coded: torch.Tensor) -> torch.Tensor:
-        size = SIZES.to(coded.device).index_select(0, coded[:, -1].to(torch.int32)).unsqueeze(1)
-        signs = SIGNS.to(coded.device).index_select(0, coded[:, :-1].reshape(-1).to(torch.int32))
+        of_byte, _, of_code = _there(coded.device)
+        size = of_code.index_select(0, coded[:, -1].to(torch.int32)).unsqueeze(1)
+        signs = of_byte.index_select(0, coded[:, :-1].reshape(-1).to(torch.int32))
         return signs.view(len(coded), 8 * (coded.shape[1] - 1)) * size
+
+
+@cache
+def _there(device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What `sign` looks up, on a device."""
+    return SIGNS.to(device), POWERS.to(device), SIZES.to(device)
 
 
 def _in_steps(vectors: torch.Tensor, most: int, scale_type: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
