@@ -28,11 +28,12 @@ from dlrmx.data.prepare import prepare
 from dlrmx.parallel.dense import DensePart
 from dlrmx.parallel.embeddings import Embeddings
 from dlrmx.parallel.exchange import Exchange
-from dlrmx.parallel.sparse_hop import Masks, PendingSparseVectors, Sums
-from dlrmx.parallel.sparse_sum import FEWEST, PendingSparseSum, SparseSum
+from dlrmx.parallel.sparse_hop import PendingSparseVectors, Sums, Travelled
+from dlrmx.parallel.sparse_sum import PendingSparseSum, SparseSum
 from dlrmx.parallel.sparse_vectors import SparseWay
 from dlrmx.parallel.wire import Kind, Link, Wire
 from dlrmx.plan.planner import make_plan
+from dlrmx.plan.style import FEWEST
 from dlrmx.plan.topology import topology_of
 from dlrmx.recipe.fingerprint import fingerprint
 from dlrmx.recipe.load import load_recipe
@@ -112,10 +113,9 @@ def random_dense(self: SparseSum, entries: torch.Tensor) -> torch.Tensor:
     return torch.rand_like(entries) < torch.repeat_interleave(share, self._sizes)
 
 
-def random_vectors(self: SparseWay, tensors: Sequence[torch.Tensor], bags: torch.Tensor) -> torch.Tensor:
+def random_vectors(self: SparseWay, values: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
     """Random-k of vectors or their gradients."""
-    chosen = [torch.rand_like(tensor) < 1 - self._threshold.sparsity for tensor in tensors]
-    return self._packing.join(chosen, bags, torch.bool)
+    return torch.rand_like(values) < 1 - self._threshold.sparsity
 
 
 _start = SparseSum.start
@@ -148,14 +148,13 @@ _wait = PendingSparseVectors.wait
 
 def unmasked_wait(self: PendingSparseVectors) -> Sums:
     """Gradients of all entries may travel, also of those that were not sent forward."""
-    sums = _wait(self)
-    assert sums.masks is not None
-    return Sums(sums.leaves, Masks(torch.ones_like(sums.masks.sent), torch.ones_like(sums.masks.came)))
+    whole = Travelled(torch.arange(sum(self.pending.sent_lengths)), torch.arange(sum(self.pending.lengths)))
+    return Sums(_wait(self).leaves, whole)
 
 
 METHODS: dict[str, tuple[tuple[type, str, Callable[..., Any]], ...]] = {
     "thresholds": (),
-    "random-k": ((SparseSum, "keep", random_dense), (SparseWay, "keep", random_vectors)),
+    "random-k": ((SparseSum, "keep", random_dense), (SparseWay, "over", random_vectors)),
     "forgetful": ((SparseSum, "start", forgetful_start),),
     "unmasked": ((PendingSparseVectors, "wait", unmasked_wait),),
     "frozen": ((DensePart, "step", frozen_step),),

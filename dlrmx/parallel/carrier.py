@@ -138,9 +138,9 @@ class Carrier:
         `flag` is not 0 where this rank saw a non-finite value.
         """
         of_bags = self.packing.take(sums.leaves, routed.positions, routed.bags, routed.leaf_rows)
-        if self.sparse is not None and sums.masks is not None:
+        if self.sparse is not None and sums.travelled is not None:
             step = counts.header.step
-            return self.sparse.gradients(of_bags, sums.masks, routed, counts.bags, step=step, flag=flag)
+            return self.sparse.gradients(of_bags, sums.travelled, routed, counts.bags, step=step, flag=flag)
         codec, widths = self._backward, self._widths(self._backward)
         grads = [codec.encode(tensor) for tensor in of_bags]
         one_each = [1] * self._wire.world

@@ -35,7 +35,7 @@ from dlrmx.parallel.fused import FusedTable
 from dlrmx.parallel.hops import all_ranks, own_node
 from dlrmx.parallel.layout import Layout
 from dlrmx.parallel.routing import Received, Routed, Router
-from dlrmx.parallel.sparse_hop import Masks, PendingSparseGradients, PendingSparseVectors, SparseHop, Sums
+from dlrmx.parallel.sparse_hop import PendingSparseGradients, PendingSparseVectors, SparseHop, Sums, Travelled
 from dlrmx.parallel.sparse_vectors import SparseWay
 from dlrmx.parallel.wire import Kind, Wire
 from dlrmx.recipe.schema import SparseOptimizer, Threshold, Thresholds
@@ -73,7 +73,7 @@ class Boundary:
 
     leaves: tuple[torch.Tensor, ...]  # each (slots of the fused table * B, D)
     slots: tuple[torch.Tensor, ...]  # S views (B, D) of the leaves
-    masks: Masks | None  # which entries travelled; None: all
+    travelled: Travelled | None  # which entries travelled; None: all
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Exchange:
 
     def gradients(self, boundary: Boundary, flag: float) -> "PendingSums":
         """Start sending a chunk's gradients of the loss sum; `flag` is not 0 where this rank saw a non-finite value."""
-        gradients, chunk = Sums([_grad(leaf) for leaf in boundary.leaves], boundary.masks), boundary.chunk
+        gradients, chunk = Sums([_grad(leaf) for leaf in boundary.leaves], boundary.travelled), boundary.chunk
         return PendingSums(self._world.gradients(gradients, chunk.routed, chunk.counts, flag), chunk)
 
     def arrived(self, under_way: "Sequence[PendingSums]", requests: Requests) -> tuple[list[torch.Tensor], list[int]]:
@@ -253,7 +253,7 @@ class PendingBoundary:
         slots: list[torch.Tensor] = []
         for leaf, (first, last) in zip(leaves, self.ranges, strict=True):
             slots += list(leaf.view(last - first, len(leaf) // (last - first), leaf.shape[1]))  # there may be no rows
-        return Boundary(self.chunk, tuple(leaves), tuple(slots), sums.masks)
+        return Boundary(self.chunk, tuple(leaves), tuple(slots), sums.travelled)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ import torch
 
 from dlrmx.parallel.packing import Packing
 from dlrmx.parallel.routing import Routed
-from dlrmx.parallel.sparse_code import places_of
-from dlrmx.parallel.sparse_vectors import PendingSparse, SparseWay
+from dlrmx.parallel.sparse_vectors import PendingSparse, SparseWay, numbers_in
 
 
 @dataclass(frozen=True)
-class Masks:
-    """Which entries travelled forward: (n,) of the message that was sent, (n,) of the one that came."""
+class Travelled:
+    """Ascending places of the entries that travelled forward: in the message that was sent, in the one that came."""
 
     sent: torch.Tensor
     came: torch.Tensor
@@ -24,10 +23,10 @@ class Masks:
 
 @dataclass(frozen=True)
 class Sums:
-    """(leaf_rows, D) per fused table; masks: None where nothing is thresholded."""
+    """(leaf_rows, D) per fused table; travelled: None where nothing is thresholded."""
 
     leaves: list[torch.Tensor]
-    masks: Masks | None = None
+    travelled: Travelled | None = None
 
 
 class SparseHop:
@@ -50,12 +49,12 @@ class SparseHop:
             way.refresh(sums, bags, None)
         keep, message = way.keep(sums, bags), self.packing.join(sums, bags, torch.float32)
         out_sizes, in_sizes = (self.packing.sizes(each, self.widths) for each in (bags, routed.bags))
-        return PendingSparseVectors(way.start(message, keep, out_sizes, in_sizes), self, routed, keep)
+        return PendingSparseVectors(way.start(message, keep, out_sizes, in_sizes), self, routed)
 
     def gradients(
         self,
         of_bags: Sequence[torch.Tensor],
-        masks: Masks,
+        travelled: Travelled,
         routed: Routed,
         bags: torch.Tensor,
         *,
@@ -63,21 +62,19 @@ class SparseHop:
         flag: float,
     ) -> "PendingSparseGradients":
         """Start sending the large ones among the gradients, (bags, D) per fused table, of entries that came."""
-        way, came = self.backward, masks.came
+        way, came = self.backward, travelled.came
         if way.due(step):
             way.refresh(of_bags, routed.bags, came)
-        message, keep = self.packing.join(of_bags, routed.bags, torch.float32), way.keep(of_bags, routed.bags)
-        places, sent = places_of(came), places_of(masks.sent)
-        out_sizes, in_sizes = self._numbers(places, routed.bags), self._numbers(sent, bags)
-        asked, wanted = message.index_select(0, places), keep.index_select(0, places)
-        pending = way.start(asked, wanted, out_sizes, in_sizes, int(flag != 0))
-        return PendingSparseGradients(pending, self, bags, sent, len(masks.sent))
+        asked = self.packing.join(of_bags, routed.bags, torch.float32).index_select(0, came)
+        keep = way.over(asked, way.tau_at(came, routed.bags, self.widths))
+        out_sizes, in_sizes = (self._numbers(*of) for of in ((came, routed.bags), (travelled.sent, bags)))
+        return PendingSparseGradients(
+            way.start(asked, keep, out_sizes, in_sizes, int(flag != 0)), self, bags, travelled.sent
+        )
 
     def _numbers(self, places: torch.Tensor, bags: torch.Tensor) -> list[int]:
         """Per member, how many of these places in a message are in its part."""
-        ends = torch.tensor(self.packing.sizes(bags, self.widths), device=places.device).cumsum(0)
-        upto = torch.searchsorted(places, ends)
-        numbers: list[int] = torch.diff(upto, prepend=upto.new_zeros(1)).tolist()
+        numbers: list[int] = numbers_in(places, torch.tensor(self.packing.sizes(bags, self.widths))).tolist()
         return numbers
 
 
@@ -88,14 +85,14 @@ class PendingSparseVectors:
     pending: PendingSparse
     hop: SparseHop
     routed: Routed
-    sent: torch.Tensor
 
     def wait(self) -> Sums:
         """The vectors of all members, zero where nothing was sent, added up."""
         message, came, _ = self.pending.wait()
         routed, packing = self.routed, self.hop.packing
         vectors = packing.separate(message, routed.bags, self.hop.widths)
-        return Sums(packing.add_up(vectors, routed.positions, routed.bags, routed.leaf_rows), Masks(self.sent, came))
+        leaves = packing.add_up(vectors, routed.positions, routed.bags, routed.leaf_rows)
+        return Sums(leaves, Travelled(self.pending.places(), came))
 
 
 @dataclass(frozen=True)
@@ -106,10 +103,10 @@ class PendingSparseGradients:
     hop: SparseHop
     bags: torch.Tensor
     sent: torch.Tensor  # the places of the entries that this rank sent forward
-    length: int  # of the whole message
 
     def wait(self) -> tuple[list[torch.Tensor], list[int]]:
         """(bags, D) per fused table, zero where nothing was sent, forward or back; the members that raised the flag."""
         values, _, flagged = self.pending.wait()
-        message = values.new_zeros(self.length).scatter_(0, self.sent, values)
-        return self.hop.packing.separate(message, self.bags, self.hop.widths), flagged
+        packing, widths = self.hop.packing, self.hop.widths
+        message = values.new_zeros(sum(packing.sizes(self.bags, widths))).scatter_(0, self.sent, values)
+        return packing.separate(message, self.bags, widths), flagged

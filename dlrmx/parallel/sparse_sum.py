@@ -22,9 +22,8 @@ from dlrmx.parallel.largest import largest
 from dlrmx.parallel.sparse_code import HEAD, Packed, body_bytes, pack, places_of, unpack
 from dlrmx.parallel.wire import Pending, Wire
 from dlrmx.plan.shards import cut
+from dlrmx.plan.style import FEWEST
 from dlrmx.recipe.schema import Threshold
-
-FEWEST = 256  # a smaller parameter is sent whole
 
 
 class SparseSum:

@@ -8,7 +8,8 @@ next sample. (DCT, arXiv 2010.08899, algorithm 2; whether the paper restricts gr
 known.) Where a table is cut by rows, partial sums are thresholded, for they are what travels: a sum over ranks is known
 only when they have.
 
-Both ends know which entries were sent forward, so that a gradient's places are told among those alone.
+Both ends know which entries were sent forward, so that a gradient's places are told among those alone, and only those
+are looked at.
 
 Legend: M members of the hop, S slots, T tables, D width of a fused table; messages are flat, in (member, fused table,
 slot, bag) order.
@@ -16,6 +17,7 @@ slot, bag) order.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
@@ -56,12 +58,12 @@ class SparseWay:
     def refresh(self, tensors: Sequence[torch.Tensor], bags: torch.Tensor, within: torch.Tensor | None) -> None:
         """Set the thresholds by what all ranks would send now: (bags, D) per fused table, bags (M, S). Collective.
 
-        within: which entries of the joined message can travel at all; None: all.
+        within: places of the entries of the joined message that can travel at all; None: all.
         """
         groups = [of.unsqueeze(1).expand_as(tensor) for of, tensor in zip(self._of(bags), tensors, strict=True)]
         values, group = self._packing.join(tensors, bags, torch.float32), self._packing.join(groups, bags, torch.int64)
         if within is not None:
-            values, group = values[within], group[within]
+            values, group = values.index_select(0, within), group.index_select(0, within)
         total = torch.bincount(group, minlength=len(self.tau))
         self._add_up(total)
         wanted = ((1 - self._threshold.sparsity) * total.double()).round().to(torch.int64).clamp(min=1)
@@ -71,9 +73,19 @@ class SparseWay:
     def keep(self, tensors: Sequence[torch.Tensor], bags: torch.Tensor) -> torch.Tensor:
         """Which entries of the joined message are over their threshold, (n,) bool."""
         of_bags = zip(self._of(bags), tensors, strict=True)
-        # A NaN is sent, and so found.
-        over = [(tensor.abs() < self.tau[of].unsqueeze(1)).logical_not_() for of, tensor in of_bags]
+        over = [self.over(tensor, self.tau[of].unsqueeze(1)) for of, tensor in of_bags]
         return self._packing.join(over, bags, torch.bool)
+
+    def over(self, values: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
+        """Which values are over their thresholds, bool."""
+        return (values.abs() < tau).logical_not_()  # a NaN is sent, and so found
+
+    def tau_at(self, places: torch.Tensor, bags: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
+        """The threshold of each of these places (k,) of a joined message, (k,); widths: of the fused tables."""
+        slots = zip(widths, self._packing.ranges, strict=True)
+        of_slot = torch.tensor([width for width, (first, last) in slots for _ in range(first, last)], dtype=torch.int64)
+        tau = self.tau[self._tables.repeat(len(bags)).to(self.tau.device)]
+        return torch.repeat_interleave(tau, numbers_in(places, (bags * of_slot).view(-1)))
 
     def start(
         self,
@@ -87,15 +99,16 @@ class SparseWay:
 
         in_sizes[m]: how long the message from member m would be with all of its entries. Waits for the heads.
         """
-        parts = []
-        for values, kept in zip(message.split(list(out_sizes)), keep.split(list(out_sizes)), strict=True):
-            places = places_of(kept)
-            parts.append(pack(self._codec.encode(values.index_select(0, places)), places, len(values)))
+        sent = [places_of(kept) for kept in keep.split(list(out_sizes))]
+        parts = [
+            pack(self._codec.encode(values.index_select(0, places)), places, len(values))
+            for values, places in zip(message.split(list(out_sizes)), sent, strict=True)
+        ]
         heads = self._swap_heads(parts, flag)
         sizes = [body_bytes(head[:HEAD], self._codec.dtype) for head in heads]
         bodies = torch.cat([part.body for part in parts])
         pending = self._wire.all_to_all(self._kind, bodies, [len(part.body) for part in parts], sizes)
-        return PendingSparse(pending, heads, sizes, in_sizes, self._codec.dtype)
+        return PendingSparse(pending, heads, sizes, in_sizes, self._codec.dtype, sent, out_sizes)
 
     def _swap_heads(self, parts: Sequence[Packed], flag: int) -> torch.Tensor:
         last = torch.tensor([flag], dtype=torch.int32, device=self.tau.device)
@@ -125,17 +138,32 @@ class PendingSparse:
     sizes: Sequence[int]  # bytes from each member
     lengths: Sequence[int]  # entries of the whole message from each
     dtype: torch.dtype
+    sent: Sequence[torch.Tensor]  # places of what this rank sends to each, in that part of the whole message
+    sent_lengths: Sequence[int]  # entries of the whole message to each
+
+    def places(self) -> torch.Tensor:
+        """Places of what this rank sends, in the whole message."""
+        return _in_whole(self.sent, self.sent_lengths)
 
     def wait(self) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-        """The flat message, zero where nothing was sent; which entries were; the members that raised the flag."""
+        """The flat message, zero where nothing was sent; places of what was; the members that raised the flag."""
         bodies = self.pending.wait().split(list(self.sizes))
         message = torch.zeros(sum(self.lengths), device=self.heads.device)
-        sent = torch.zeros(len(message), dtype=torch.bool, device=self.heads.device)
-        first = 0
-        for head, body, length in zip(self.heads, bodies, self.lengths, strict=True):
-            values, places = unpack(head[:HEAD], body, length, self.dtype)
-            message[first : first + length].scatter_(0, places, values)
-            sent[first : first + length].index_fill_(0, places, True)
-            first += length
+        came = []
+        for head, body, part in zip(self.heads, bodies, message.split(list(self.lengths)), strict=True):
+            values, places = unpack(head[:HEAD], body, len(part), self.dtype)
+            part.scatter_(0, places, values)
+            came.append(places)
         flagged: list[int] = self.heads[:, HEAD].nonzero().view(-1).tolist()
-        return message, sent, flagged
+        return message, _in_whole(came, self.lengths), flagged
+
+
+def numbers_in(places: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """How many of the ascending places lie in each of consecutive parts of so many entries, (parts,) int64."""
+    upto = torch.searchsorted(places, sizes.cumsum(0).to(places.device))
+    return torch.diff(upto, prepend=upto.new_zeros(1))
+
+
+def _in_whole(places: Sequence[torch.Tensor], lengths: Sequence[int]) -> torch.Tensor:
+    """Places within parts of so many entries, as places in the whole of them, ascending."""
+    return torch.cat([part + first for part, first in zip(places, accumulate(lengths[:-1], initial=0), strict=True)])

@@ -1,6 +1,7 @@
 """Predicts a plan: memory and time of each rank, the step's time, bytes by link, cost by table."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from dlrmx.plan.prediction import Cargo, Link, Prediction, RankMemory, Stages, T
 from dlrmx.plan.rates import all_reduce_seconds, rates
 from dlrmx.plan.shards import Plan
 from dlrmx.plan.spread import Strips, on_ranks, strip_costs, strips_of
-from dlrmx.plan.style import NUMBER_BYTES, Style, style_of, travelling_bytes
+from dlrmx.plan.style import FEWEST, NUMBER_BYTES, Style, finding_bytes, style_of, travelling_bytes
 from dlrmx.plan.topology import Topology
 from dlrmx.plan.workload import Bools, Floats, Workload, read_workload
 from dlrmx.recipe.schema import Dlrm, Recipe
@@ -75,6 +76,11 @@ def predict(
     together = replica[is_replica].sum(axis=0)
     dense = dense_cost(recipe, topology, style, workload)
     reduced_bytes = dense.all_reduce_bytes + all_reduce_bytes(workload)[is_replica].sum()
+    thresholds, sharded = recipe.exchange.threshold, int((~is_replica).sum())
+    finding: dict[Cargo, float] = {
+        "vectors": finding_bytes(thresholds.forward, sharded),
+        "gradients": finding_bytes(thresholds.backward, sharded),
+    }
     stages = _stages(
         ranks, together, dense, all_reduce_seconds(reduced_bytes, topology, style), topology, bool(len(strips))
     )
@@ -93,7 +99,7 @@ def predict(
         slowest=slowest,
         exposed=exposed,
         step_s=sum(vars(exposed).values()),
-        traffic=_traffic(ranks, float(reduced_bytes) * style.dense_bytes / FP32_BYTES, topology),
+        traffic=_traffic(ranks, float(reduced_bytes) * style.dense_bytes / FP32_BYTES, finding, topology),
         tables=dict(
             zip(workload.names, _tables(strips, larger, smaller, owner, copied, is_replica, topology), strict=True)
         ),
@@ -130,20 +136,24 @@ def dense_cost(recipe: Recipe, topology: Topology, style: Style, workload: Workl
         2 * together + BACKWARD_TIMES * mixed,
         parameters * topology.parameter_s + topology.step_s * UPDATE_SHARE,
         topology.step_s * (1 - UPDATE_SHARE) + len(dims) * topology.feature_s,
-        parameters * FP32_BYTES * _sent_share(recipe, topology.world),
+        _reduced_bytes(recipe, topology.world),
     )
 
 
-def _sent_share(recipe: Recipe, world: int) -> float:
-    """Of the bytes of the dense gradients' sum: a threshold lets some entries go to who adds them, and those of its
-    sums go to all that any rank sent."""
+def _reduced_bytes(recipe: Recipe, world: int) -> float:
+    """Bytes of dense gradients that are summed, as if they were fp32: a threshold lets some entries go to who adds
+    them, and those of its sums go to all that any rank sent; and to find thresholds something is summed, too."""
     wire, threshold = recipe.exchange.dense, recipe.exchange.threshold.dense
+    sizes = [size for m, n, has_bias in dense_layers(recipe) for size in (m * n, n * has_bias) if size]
     if threshold is None:
-        return 1.0
-    sent = 1 - threshold.sparsity
-    answers = threshold.model_copy(update={"sparsity": 1 - min(1.0, world * sent)})
-    there, back = (min(NUMBER_BYTES[wire], travelling_bytes(wire, one)) for one in (threshold, answers))
-    return (there + back) / 2 / NUMBER_BYTES[wire]
+        return sum(sizes) * FP32_BYTES
+    shares = [1.0 if size < FEWEST else 1 - threshold.sparsity for size in sizes]
+    entries = sum(size * share for size, share in zip(sizes, shares, strict=True))
+    answers = sum(size * min(1.0, world * share) for size, share in zip(sizes, shares, strict=True))
+    there, back = (
+        min(NUMBER_BYTES[wire], travelling_bytes(wire, sent / sum(sizes))) * sum(sizes) for sent in (entries, answers)
+    )
+    return ((there + back) / 2 + finding_bytes(threshold, len(sizes))) * FP32_BYTES / NUMBER_BYTES[wire]
 
 
 def _stages(
@@ -243,13 +253,20 @@ def _memory(
     )
 
 
-def _traffic(ranks: Floats, reduced_bytes: float, topology: Topology) -> tuple[Traffic, ...]:
+def _traffic(
+    ranks: Floats, reduced_bytes: float, finding: Mapping[Cargo, float], topology: Topology
+) -> tuple[Traffic, ...]:
+    """finding: bytes that are summed to find thresholds, beside what columns hold."""
     sums = ranks.sum(axis=0)
     node, nodes = min(topology.ranks_per_node, topology.world), topology.nodes
-    found = [Traffic(link, cargo, float(sums[column])) for link, cargo, column in CARGO]
-    inside = 2 * reduced_bytes * (node - 1) / node * topology.world
-    outside = 2 * reduced_bytes * (nodes - 1) / nodes / node * topology.world
-    found += [Traffic("up", "all_reduce", inside), Traffic("out", "all_reduce", outside)]
+    over = {"up": (node - 1) / node, "out": (nodes - 1) / nodes / node}
+    summed = {link: 2 * share * topology.world for link, share in over.items()}  # of a byte that is summed, by link
+    found = [
+        Traffic(link, cargo, float(sums[column]) + finding.get(cargo, 0) * summed.get(link, 0))
+        for link, cargo, column in CARGO
+    ]
+    found += [Traffic("up", "all_reduce", reduced_bytes * summed["up"])]
+    found += [Traffic("out", "all_reduce", reduced_bytes * summed["out"])]
     return tuple(found)
 
 

@@ -249,13 +249,16 @@ def _exchange(
     leaving = _arriving(pieces, workload, bags, whole)
     cut = pieces.rows < workload.rows[pieces.table]
     flat_rate = np.where(cut & whole & ~by_node, rate.reduce_scatter, rate.all_to_all)
-    for seconds, up, out, number_bytes in (
-        (Column.VECTORS, Column.VECTORS_UP, Column.VECTORS_OUT, style.forward_bytes),
-        (Column.GRADIENTS, Column.GRADIENTS_UP, Column.GRADIENTS_OUT, style.backward_bytes),
+    for seconds, up, out, (number_bytes, scale_bytes) in (
+        (Column.VECTORS, Column.VECTORS_UP, Column.VECTORS_OUT, (style.forward_bytes, style.forward_scale)),
+        (Column.GRADIENTS, Column.GRADIENTS_UP, Column.GRADIENTS_OUT, (style.backward_bytes, style.backward_scale)),
     ):
         # To the ranks of its node; our partial sums travel there in fp32.
         inside = np.where(by_node, bags * pieces.cols * (number_bytes if whole else FP32_BYTES), 0.0)
-        outside = leaving * pieces.cols * number_bytes  # to all ranks
+        vector_bytes = pieces.cols * number_bytes
+        if scale_bytes:  # a vector travels whole, and begins a byte
+            vector_bytes = np.ceil(vector_bytes) + scale_bytes
+        outside = leaving * vector_bytes  # to all ranks
         found[:, seconds] = inside * rate.in_node + outside * flat_rate
         found[:, up] = inside * (1 - 1 / node) + outside * rate.up_share
         found[:, out] = outside * rate.out_share

@@ -13,7 +13,8 @@ class Style:
     exchange: "touched": only bags that a rank's rows touch, as ours; "reduce_scatter": every bag from every rank that
     holds rows of its table, as in Neo's paper and TorchRec. overlap: "none", or "neo": ids behind the step before,
     vectors behind the bottom MLP, gradients and update behind the all-reduce (the model in the paper's appendix).
-    forward_bytes, backward_bytes, dense_bytes: of one number of vectors, of their and of dense gradients, on its way.
+    forward_bytes, backward_bytes, dense_bytes: of one number of vectors, of their and of dense gradients, on its way;
+    forward_scale, backward_scale: of what goes with each vector beside its numbers.
     matrix: the recipe's precision, or TF32 for its fp32. finds_forward, finds_backward: which vectors have thresholds.
     """
 
@@ -22,6 +23,8 @@ class Style:
     forward_bytes: float = 4
     backward_bytes: float = 4
     dense_bytes: float = 4
+    forward_scale: float = 0
+    backward_scale: float = 0
     matrix: Literal["recipe", "tf32"] = "recipe"
     message_bytes: float = 4  # of a number of a gradient in memory, as it is sent
     finds_forward: bool = False
@@ -31,34 +34,40 @@ class Style:
 OURS = Style()
 NEO = Style("reduce_scatter", "neo", forward_bytes=2, backward_bytes=2, matrix="tf32", message_bytes=2)
 
-# int8 has a scale of 4 bytes on each vector, int4 one of 2, sign one of 1: of 128 numbers, say.
-SCALED = 1 + 4 / 128
-NUMBER_BYTES: dict[WireFormat, float] = {
-    "fp32": 4,
-    "fp16": 2,
-    "bf16": 2,
-    "int8": SCALED,
-    "int4": SCALED / 2,
-    "sign": 17 / 128,
-}
+NUMBER_BYTES: dict[WireFormat, float] = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1, "int4": 1 / 2, "sign": 1 / 8}
+# Of the scale on each vector, or on each so many numbers of the dense gradients.
+SCALE_BYTES: dict[WireFormat, float] = {"fp32": 0, "fp16": 0, "bf16": 0, "int8": 4, "int4": 2, "sign": 1}
+DENSE_ROW = 128
+FEWEST = 256  # a smaller parameter's gradient travels whole, thresholds or none
+FINDING_BYTES = 4 * 256 * 8  # of what ranks add up to find one threshold: counts of each byte of a number's four
 
 
 def style_of(recipe: Recipe) -> Style:
     """Our exchange, in the formats that a recipe says."""
     exchange, threshold = recipe.exchange, recipe.exchange.threshold
     return Style(
-        forward_bytes=travelling_bytes(exchange.forward, threshold.forward),
-        backward_bytes=travelling_bytes(exchange.backward, threshold.backward or threshold.forward),
-        dense_bytes=NUMBER_BYTES[exchange.dense],
+        forward_bytes=_thresholded(exchange.forward, threshold.forward),
+        backward_bytes=_thresholded(exchange.backward, threshold.backward or threshold.forward),
+        dense_bytes=NUMBER_BYTES[exchange.dense] + SCALE_BYTES[exchange.dense] / DENSE_ROW,
+        forward_scale=SCALE_BYTES[exchange.forward],
+        backward_scale=SCALE_BYTES[exchange.backward],
         message_bytes=NUMBER_BYTES[exchange.backward],
         finds_forward=threshold.forward is not None,
         finds_backward=threshold.backward is not None,
     )
 
 
-def travelling_bytes(wire: WireFormat, threshold: Threshold | None) -> float:
-    """Bytes that travel for each number: of the part that is sent in its format, and for each place a byte or a bit."""
-    if threshold is None:
-        return NUMBER_BYTES[wire]
-    sent = 1 - threshold.sparsity
+def _thresholded(wire: WireFormat, threshold: Threshold | None) -> float:
+    return NUMBER_BYTES[wire] if threshold is None else travelling_bytes(wire, 1 - threshold.sparsity)
+
+
+def travelling_bytes(wire: WireFormat, sent: float) -> float:
+    """Bytes for each number of which a part `sent` travels: in its format, and for each place a byte or a bit."""
     return sent * NUMBER_BYTES[wire] + min(sent, 1 / 8)
+
+
+def finding_bytes(threshold: Threshold | None, thresholds: int) -> float:
+    """Bytes a step that ranks add up to find so many thresholds now and then."""
+    if threshold is None or not threshold.sparsity:
+        return 0.0
+    return thresholds * FINDING_BYTES / threshold.every

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from dlrmx.parallel.codec import Fp32
-from dlrmx.parallel.sparse_sum import FEWEST, SparseSum
+from dlrmx.parallel.sparse_sum import SparseSum
 from dlrmx.parallel.wire import Wire
+from dlrmx.plan.style import FEWEST
 from dlrmx.recipe.schema import Threshold
 from ranks import run_ranks, sent_bytes
 

@@ -103,12 +103,14 @@ def test_formats_on_the_wire_make_the_exchange_faster() -> None:
         for recipe in (RECIPE, narrow)
     )
     assert half["up", "vectors"] == wide["up", "vectors"] / 2
-    assert half["up", "gradients"] == pytest.approx(wide["up", "gradients"] * (1 + 4 / 128) / 4)
+    # Of each of 9 bags a vector of 16 numbers, one of 4 and one of 8; to two of three ranks.
+    assert half["up", "gradients"] == pytest.approx(9 * (16 + 4 + 8 + 3 * 4) * 2 / 3)
     assert half["up", "all_reduce"] == wide["up", "all_reduce"] / 2
     assert half["up", "ids"] == wide["up", "ids"]
-    fewest = RECIPE.model_copy(update={"exchange": RECIPE.exchange.model_copy(update={"forward": "int4"})})
-    told = {(one.link, one.cargo): one.num_bytes for one in predict(MIXED, fewest, ranks).traffic}
-    assert told["up", "vectors"] == pytest.approx(wide["up", "vectors"] * (64 + 2) / (4 * 128))
+    for way, of_vectors in (("int4", 8 + 2 + 4 + 3 * 2), ("sign", 2 + 1 + 1 + 3 * 1)):
+        fewest = RECIPE.model_copy(update={"exchange": RECIPE.exchange.model_copy(update={"forward": way})})
+        told = {(one.link, one.cargo): one.num_bytes for one in predict(MIXED, fewest, ranks).traffic}
+        assert told["up", "vectors"] == pytest.approx(9 * of_vectors * 2 / 3)
 
 
 def test_the_papers_exchange_sends_every_bag_from_every_rank() -> None:
@@ -136,18 +138,24 @@ def test_the_papers_exchange_holds_one_message_and_one_sum_of_a_bag() -> None:
 
 
 def test_thresholds_let_a_part_travel_with_its_places() -> None:
-    """Of 95% not sent: 5% of the numbers in fp32 and a byte each. Dense sums: three ranks' entries at most."""
-    thresholds = {"forward": {"sparsity": 0.95}, "backward": {"sparsity": 0.95}, "dense": {"sparsity": 0.95}}
+    """Of 95% not sent: 5% of the numbers in fp32 and a byte each. Dense sums: three ranks' entries at most, and a bit
+    for each number; of eleven parameters with 693 numbers only one has enough of them, 384. Every fifth step counts of
+    256 bins, four times, 8 bytes each, are added up for each parameter, and for both tables that are cut."""
+    each = {"sparsity": 0.95, "every": 5}
+    thresholds = {"forward": each, "backward": each, "dense": each}
     exchange = type(RECIPE.exchange).model_validate({"threshold": thresholds})
     ranks, part = processors(3, 1 << 30), RECIPE.model_copy(update={"exchange": exchange})
     whole, less = predict(MIXED, RECIPE, ranks), predict(MIXED, part, ranks)
     all_sent, sent = ({(one.link, one.cargo): one.num_bytes for one in found.traffic} for found in (whole, less))
-    assert sent["up", "vectors"] == pytest.approx(all_sent["up", "vectors"] * (0.05 * 4 + 0.05) / 4)
-    assert sent["up", "gradients"] == pytest.approx(all_sent["up", "gradients"] * (0.05 * 4 + 0.05) / 4)
+    ring, found_bytes = 2 * 2 / 3 * 3, 4 * 256 * 8 / 5  # of all ranks; of a threshold
+    for cargo in ("vectors", "gradients"):
+        part_sent = all_sent["up", cargo] * (0.05 * 4 + 0.05) / 4
+        assert sent["up", cargo] == pytest.approx(part_sent + ring * 2 * found_bytes)
     copied = 4 * 7 * 16  # the gradient of a replica goes whole
-    dense = all_sent["up", "all_reduce"] - 2 * 2 / 3 * 3 * copied
-    answered = (0.05 * 5 + 0.15 * 4 + 0.125) / 2 / 4
-    assert sent["up", "all_reduce"] == pytest.approx(2 * 2 / 3 * 3 * copied + dense * answered, rel=1e-3)
+    assert all_sent["up", "all_reduce"] == pytest.approx(ring * (copied + 4 * 693), rel=1e-3)
+    there, back = ((309 + part * 384) * 4 + 693 / 8 for part in (0.05, 0.15))
+    wanted = ring * (copied + (there + back) / 2 + 11 * found_bytes)
+    assert sent["up", "all_reduce"] == pytest.approx(wanted, rel=1e-3)
 
 
 def test_thresholds_and_narrow_formats_take_memory_of_their_own() -> None:
