@@ -1,6 +1,7 @@
 """What was measured: steps and evaluations, one JSON line each, over all attempts of a run.
 
-kind="step"        step, epoch, row, loss, ne, auc, lr_dense, lr_sparse, samples_per_s, step_ms, bytes, rss_bytes
+kind="step"        step, epoch, row, loss, ne, auc, lr_dense, lr_sparse, samples_per_s, step_ms, rss_bytes, and
+                   bytes by kind that a rank sends to others in a step, in the mean over ranks
 kind="evaluation"  step, split, rows, loss, ne, auc, accuracy, calibration, label_mean, auc_error, optimum_ne,
                    final
 kind="file_evaluation"  step, file, rows, loss, ...: the same metrics, of one of the files that were evaluated
@@ -57,7 +58,7 @@ def foreign_lines(run: RunPaths) -> list[str]:
 _NEEDED = {"evaluation": ("split", "rows"), "file_evaluation": ("file", "rows")}
 _TEXTS = ("kind", "split", "file")
 _WHOLE = ("step", "rows", "epoch", "row", "rss_bytes")
-_BYTES = ("bytes", "bytes_out")
+_COUNTS = ("bytes", "bytes_out", "clamped")
 
 
 def _sound(name: str, value: Any) -> bool:
@@ -66,7 +67,7 @@ def _sound(name: str, value: Any) -> bool:
         return isinstance(value, str)
     if name == "final" or name in _WHOLE:
         return isinstance(value, bool if name == "final" else int)
-    if name in _BYTES:
+    if name in _COUNTS:
         return isinstance(value, dict) and all(isinstance(size, int) for size in value.values())
     if name == "time":
         return isinstance(value, int | float)

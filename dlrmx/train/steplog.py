@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -17,6 +17,8 @@ from dlrmx.train.session import Session
 from dlrmx.train.stages import Stage
 from dlrmx.train.step import Done
 from dlrmx.train.stream import Position
+
+LINKS: tuple[tuple[Link, ...], ...] = (("up", "out"), ("out",))  # of `bytes` and of `bytes_out`
 
 
 class StepLog:
@@ -64,10 +66,12 @@ class StepLog:
         scores = wire.gather(torch.cat(self._scores))
         memory = wire.agree(rss_bytes() + wire.shared_bytes)
         counts = (self._clamped, self._stages, self._waited)
-        numbers = [value for count in counts for value in count.values()]
+        sent = [sum(self._sent[kind, link] for link in links) for links in LINKS for kind in TRAINING]
+        numbers = [*(value for count in counts for value in count.values()), *sent]
         ranks = wire.gather(torch.tensor([numbers], dtype=torch.float64))
         if scores is not None and ranks is not None:
-            clamped, stages, waited = ranks.split([len(count) for count in counts], dim=1)
+            sizes = [*(len(count) for count in counts), *(len(TRAINING) for _ in LINKS)]
+            clamped, stages, waited, to_others, out = ranks.split(sizes, dim=1)
             metrics = score_metrics(scores)
             append_record(
                 task.attempt,
@@ -83,8 +87,8 @@ class StepLog:
                 step_ms=1000 * seconds / steps,
                 stage_ms=_by_rank(self._stages, stages, steps),
                 exposed_ms=_by_rank(self._waited, waited, steps),
-                bytes=_by_kind(self._sent, ("up", "out"), steps),
-                bytes_out=_by_kind(self._sent, ("out",), steps),
+                bytes=_by_kind(to_others, steps),
+                bytes_out=_by_kind(out, steps),
                 clamped=dict(zip(self._clamped, clamped.sum(0).to(torch.int64).tolist(), strict=True)),
                 rss_bytes=memory,
             )
@@ -98,9 +102,9 @@ def _by_rank(names: Iterable[str], seconds: torch.Tensor, steps: int) -> dict[st
     return {name: [round(value, 3) for value in column] for name, column in zip(names, columns, strict=True)}
 
 
-def _by_kind(sent: Counter[tuple[Kind, Link]], links: Sequence[Link], steps: int) -> dict[str, int]:
-    """Bytes a step by kind, over some links."""
-    return {kind: sum(sent[kind, link] for link in links) // steps for kind in TRAINING}
+def _by_kind(sent: torch.Tensor, steps: int) -> dict[str, int]:
+    """Bytes a step and rank by kind, in the mean over ranks; sent (W, kinds)."""
+    return {kind: round(size / steps) for kind, size in zip(TRAINING, sent.mean(0).tolist(), strict=True)}
 
 
 def _rates(recipe: Recipe, step: int) -> dict[str, float]:

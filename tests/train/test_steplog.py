@@ -13,16 +13,25 @@ from ranks import run_ranks
 from training import make_recipe, run_session
 
 
-def trained(root: Path, data: Path) -> Path:
+def trained(root: Path, data: Path, kind: str) -> Path:
     recipe = make_recipe(14, dense="sgd", exchange={"overlap": False})
-    return run_session(Wire(overlap=False), root, data, recipe, kind="row_wise").parent.parent
+    return run_session(Wire(overlap=False), root, data, recipe, kind=kind).parent.parent
+
+
+def both(root: Path, data: Path) -> tuple[Path, Path]:
+    return trained(root, data, "row_wise"), trained(root, data, "table_wise")
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def of_both(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
     root = tmp_path_factory.mktemp("steplog")
     data = prepare(make_recipe(14), root)
-    return read_records(RunPaths(run_ranks(2, trained, root, data)[0]))
+    return [read_records(RunPaths(run)) for run in run_ranks(2, both, root, data)[0]]
+
+
+@pytest.fixture
+def records(of_both: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return of_both[0]
 
 
 def test_there_is_one_record_per_three_steps_and_for_the_last(records: Any) -> None:
@@ -43,6 +52,15 @@ def test_traffic_is_that_of_one_training_step(records: Any) -> None:
     # The record that an evaluation falls into counts no more than the others, but for the random lengths of bags.
     assert steps[9]["ids"] == pytest.approx(steps[6]["ids"], rel=0.1)
     assert steps[9]["vectors"] == pytest.approx(steps[6]["vectors"], rel=0.1)
+
+
+def test_traffic_is_the_mean_over_ranks(of_both: list[list[dict[str, Any]]]) -> None:
+    """Where each table is whole on one of two ranks, one sends more vectors and the other more gradients; of all
+    vectors that travel the gradients come back, and with them a flag of 4 bytes from each rank."""
+    for record in of_both[1]:
+        if record["kind"] == "step":
+            assert record["bytes"]["vectors"] > 0
+            assert record["bytes"]["gradients"] == pytest.approx(record["bytes"]["vectors"] + 4, abs=1)
 
 
 def test_metrics_are_of_all_rows_of_all_ranks(records: Any) -> None:
