@@ -24,6 +24,11 @@ def notes(recipe: Recipe, *, ranks: int) -> list[str]:
     schedule, stop = recipe.optimizer.schedule, recipe.train.stop
     if isinstance(schedule, WarmupHoldDecay) and isinstance(stop, Steps) and schedule.warmup >= stop.steps:
         found.append(f"training ends (step {stop.steps}) before the warm-up does (step {schedule.warmup})")
+    if isinstance(stop, Steps) and ranks > 1:
+        for name, threshold in recipe.exchange.threshold:
+            if threshold is not None and threshold.sparsity and threshold.every >= stop.steps:
+                what = f"exchange.threshold.{name} is found in the first step alone, of initial values"
+                found.append(f"{what}: every {threshold.every} steps, of {stop.steps}")
     if ranks == 1 and (asked := list(_exchange(recipe))):
         found.append(f"one worker sends nothing: {', '.join(asked)} save no time, and at most change the numbers")
     return found

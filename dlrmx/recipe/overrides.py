@@ -43,8 +43,12 @@ def _parse(text: str) -> tuple[list[str], Document]:
         found = parse_yaml(value, "-s")
     except InputError as error:
         found = Document(None, problems=error.problems)
-    problems = [replace(problem, where="-s", key=key.strip()) for problem in found.problems]
+    problems = [replace(problem, where="-s", key=_below(key.strip(), problem.key)) for problem in found.problems]
     return key.strip().split("."), Document(found.value, found.places, problems)
+
+
+def _below(key: str, rest: str) -> str:
+    return f"{key}.{rest}" if rest and not rest.startswith("[") else key + rest
 
 
 def _set(target: Document, key: list[str], found: Document) -> None:

@@ -171,7 +171,7 @@ class _Parser:
             name, line = event.value, _line(event)
             child = join(key, name)
             if name in first_lines:
-                what = f"given twice: here and in line {first_lines[name]}"
+                what = "given twice" + (f": here and in line {first_lines[name]}" if first_lines[name] != line else "")
                 self.problems.append(Problem(what, where=self.where(event), key=child, hint="keep one of them"))
             first_lines.setdefault(name, line)
             self.places[child] = self.where(event)

@@ -9,6 +9,7 @@ from dlrmx.runs.events import read_events
 from dlrmx.runs.kinds import Evidence, Kind, kind_of
 from dlrmx.runs.layout import AttemptPaths, RunPaths
 from dlrmx.runs.lines import Line, last_line, read_lines
+from dlrmx.runs.records import is_record
 
 LOST = "lost"
 KILLED = "killed"
@@ -86,13 +87,16 @@ def diagnose(run: RunPaths, reason: str, words: str, evaluates: str | None = Non
 
 
 def _tries(run: RunPaths, kind: Kind, words: str, evaluates: str | None) -> tuple[str, ...]:
-    """The commands that can be given: a run that never began has nothing to go on with, an evaluation no options."""
+    """The commands that can be given: a run that never began has nothing to go on with, one without checkpoints no
+    weights to take along, an evaluation no options."""
     written = (run.recipe, *(attempt.recipe for attempt in run.attempts()))
     recipes = [recipe for recipe in written if recipe.is_file()]
     again = f"dlrmx evaluate {evaluates}" if evaluates else f"dlrmx resume {words}"
     names = {"run": words, "again": again, "recipe": str(recipes[-1]) if recipes else "RECIPE"}
     kept = [text for text in kind.tries if recipes or not text.startswith("{again}")]
     kept = [text for text in kept if not evaluates or not text.startswith("{again} ")]
+    if not any(run.checkpoints.glob("step-*")):
+        kept = [text.replace(" -s train.init_from={run}", "") for text in kept]
     return tuple(text.format(**names) for text in kept) or (f"dlrmx logs {words}",)
 
 
@@ -106,7 +110,7 @@ def failed_attempts(run: RunPaths) -> Iterator[tuple[AttemptPaths, Cause]]:
 def _evidence(attempt: AttemptPaths, cause: Cause, reason: str) -> Evidence:
     failures = [_cause(event) for event in read_events(attempt, "failed")]
     hosts = {event["rank"]: event["host"] for event in read_events(attempt, "worker_started")}
-    steps = [record for record in read_lines(attempt.records) if isinstance(record.get("rss_bytes"), int)]
+    steps = [record for record in read_lines(attempt.records) if is_record(record) and "rss_bytes" in record]
     # Of a rank that is dead or hangs its node's process tells.
     spoke = {one.rank for one in failures if one.rank is not None and one.cause not in (*EXTERNAL, HUNG)}
     world, per_node, tables = _plan(attempt, cause.rank)
@@ -119,6 +123,7 @@ def _evidence(attempt: AttemptPaths, cause: Cause, reason: str) -> Evidence:
         spoke=frozenset(spoke),
         rss_bytes=steps[-1]["rss_bytes"] if steps else None,
         rss_step=steps[-1].get("step") if steps else None,
+        clamped=steps[-1].get("clamped") or {} if steps else {},
         workers=min(world, per_node) if world and per_node else None,
         tables=tables,
     )

@@ -16,7 +16,8 @@ class Evidence:
     said: the first cause, then how the run ended, as its node process or its scheduler put it. others: all that the
     ranks said of failures. rank: whose failure came first. hosts: of the ranks that started; spoke: those of them that
     told of a failure themselves. rss_bytes: the fullest worker's memory in the last record, at `rss_step`; workers: on
-    each node. tables: bytes of the weights that `rank` holds, by table.
+    each node. tables: bytes of the weights that `rank` holds, by table. clamped: by kind of traffic, numbers outside of
+    their wire format in the last record.
     """
 
     said: str
@@ -29,6 +30,7 @@ class Evidence:
     rss_step: int | None = None
     workers: int | None = None
     tables: Mapping[str, int] = field(default_factory=dict)
+    clamped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,14 @@ def _late(evidence: Evidence) -> str:
     return f"the others waited for {named}{more}, which did not come: it hung, or its network did"
 
 
+def _not_finite(evidence: Evidence) -> str:
+    text = "no table or parameter was changed by that step; another try meets the same rows and the same numbers"
+    clamped = ", ".join(f"{kind} {count:,}" for kind, count in evidence.clamped.items() if count)
+    if not clamped:
+        return text
+    return f"{text}. Up to step {evidence.rss_step or 0:,} numbers were too large for their wire format: {clamped}"
+
+
 def _said(text: str) -> Callable[[Evidence], str]:
     return lambda _: text
 
@@ -175,7 +185,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "NaN or infinity",
         re.compile(r"\bNonFinite\b|not finite"),
-        _said("no table or parameter was changed by that step; another try meets the same rows and the same numbers"),
+        _not_finite,
         (
             "dlrmx data show {recipe}    (dense columns, and what was wrong with rows)",
             "dlrmx train {recipe} -s train.init_from={run} -s optimizer.dense.lr=LR",

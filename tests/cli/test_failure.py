@@ -2,6 +2,7 @@
 
 from dlrmx.runs.claim import claim_attempt
 from dlrmx.runs.events import append_event
+from dlrmx.runs.records import append_record
 from dlrmx.runs.state import run_state
 from dlrmx_cli.failure import failure_text
 from dlrmx_cli.summary import status_text
@@ -25,8 +26,18 @@ def test_a_failure_begins_with_its_first_cause(make_run: MakeRun) -> None:
         "newest good checkpoint: none yet",
         "what to try:",
         f"  dlrmx data show {recipe}    (dense columns, and what was wrong with rows)",
-        f"  dlrmx train {recipe} -s train.init_from=clicks-1 -s optimizer.dense.lr=LR",
+        f"  dlrmx train {recipe} -s optimizer.dense.lr=LR",
     ]
+    save_checkpoint(run, 5)
+    with_weights = failure_text(run, run_state(run)).splitlines()[-1]
+    assert with_weights == f"  dlrmx train {recipe} -s train.init_from=clicks-1 -s optimizer.dense.lr=LR"
+
+
+def test_what_was_clamped_before_a_nan_is_told(make_run: MakeRun) -> None:
+    run = make_run("failed", FAILED, exit_code=1)
+    append_record(run.attempt(1), kind="step", step=6, rss_bytes=1, clamped={"vectors": 0, "dense": 19_616})
+    told = failure_text(run, run_state(run)).splitlines()[1]
+    assert told.endswith(". Up to step 6 numbers were too large for their wire format: dense 19,616")
 
 
 def test_the_agents_words_do_not_hide_the_workers(make_run: MakeRun) -> None:

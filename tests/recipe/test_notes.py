@@ -20,6 +20,14 @@ def test_notes(example: Path, tabular: Path) -> None:
     ]
 
 
+def test_thresholds_that_are_never_found_anew_are_told(example: Path) -> None:
+    settings = ["train.stop={steps: 20}", "exchange.threshold.dense={sparsity: 0.9, every: 20}"]
+    assert notes(load_recipe(example, settings).recipe, ranks=2) == [
+        "exchange.threshold.dense is found in the first step alone, of initial values: every 20 steps, of 20"
+    ]
+    assert notes(load_recipe(example, [*settings, "exchange.threshold.dense.every=19"]).recipe, ranks=2) == []
+
+
 @pytest.mark.parametrize(
     "setting",
     [

@@ -66,3 +66,15 @@ def test_places_below_a_replaced_value_are_forgotten(example: Path) -> None:
     origins = load_recipe(example, ["data.pooling={history: {mean: 2, max: 4}}"]).origins
     assert origins["data.pooling.history.mean"] == "-s"
     assert origins["data.rows"] == f"recipe {example}:7"
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("a={b: 1, b: 2}", "-s: a.b: given twice\n    keep one of them"),
+        ("a.b=[1, .inf]", "-s: a.b[1]: .inf is not a finite number"),
+    ],
+)
+def test_a_fault_within_a_value_is_told_under_its_own_key(setting: str, told: str) -> None:
+    found, _ = apply_overrides(parse_yaml("a: {b: 0}", "r.yaml"), [setting])
+    assert [str(problem) for problem in found.problems] == [told]
