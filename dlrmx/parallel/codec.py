@@ -192,8 +192,8 @@ class Int4:
 class Sign:
     """The sign of each number, a bit, and the vector's mean magnitude, a byte: within 3% of it, from 3e-5 to 72.
 
-    All numbers of a vector arrive with one magnitude, so a zero among others does not stay zero. The mean magnitude is
-    what makes the squared error least.
+    A vector of less arrives as zeros, one of more as 72s, which are counted. All numbers of a vector arrive with one
+    magnitude, so a zero among others does not stay zero. The mean magnitude is what makes the squared error least.
     """
 
     dtype = torch.uint8
@@ -208,6 +208,8 @@ class Sign:
         count, numbers = vectors.shape
         coded = torch.empty(count, self.width(numbers), dtype=torch.uint8, device=vectors.device)
         size = vectors.abs().mean(1)
+        if bool(size.isinf().any()):  # finite numbers may have a sum that is not
+            size = (vectors.abs() / numbers).sum(1)
         code = torch.round(SIZE_STEPS * torch.log2(size) + SIZE_ONE)
         self.clamped += numbers * int((size.isfinite() & (code > SIZE_MOST)).sum())
         coded[:, -1] = torch.where(size.isfinite(), code.clamp(0, SIZE_MOST), SIZE_NONE)

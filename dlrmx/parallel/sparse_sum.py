@@ -7,7 +7,8 @@ found anew every so many steps from the wanted sparsity: the exact quantile over
 the sparsity floats. (DCT, arXiv 2010.08899, algorithm 1, without its parameter server.)
 
 In a wire format narrower than fp32, what rounding takes from an entry is held back as well: by the rank that sent it,
-and what it takes from a sum by its owner.
+and what it takes from a sum by its owner. Not what clamping takes: that is lost, as without thresholds, for a single
+1e30 would be sent as the format's largest number in every step from then on.
 
 Legend: N entries of the flat gradient, T parameters, W ranks, n entries of a part (what one rank owns).
 """
@@ -52,7 +53,7 @@ class SparseSum:
     def start(self, gradient: torch.Tensor, *, step: int) -> "PendingSparseSum":
         """Start replacing `gradient` (N,), finite, by the sum over all ranks of what each sends. Collective."""
         entries = self.residual.add_(gradient)
-        if step % self._settings.every == 0:
+        if self._settings.sparsity and step % self._settings.every == 0:  # without it 0 lets all through
             self._refresh(entries)
         keep = self.keep(entries)
         parts = [self._take(entries[first:last], places_of(keep[first:last])) for first, last in self._parts()]
@@ -77,7 +78,9 @@ class SparseSum:
         """Take entries out, to be sent; what their format cannot say stays."""
         values = entries.index_select(0, places)
         coded = self._codec.encode(values)
-        entries.index_copy_(0, places, values - self._codec.decode(coded))
+        decoded = self._codec.decode(coded)
+        clamped = decoded.abs() >= torch.finfo(self._codec.dtype).max
+        entries.index_copy_(0, places, (values - decoded).masked_fill_(clamped, 0))
         return pack(coded, places, len(entries), tell=False)
 
     def keep(self, entries: torch.Tensor) -> torch.Tensor:

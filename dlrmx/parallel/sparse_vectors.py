@@ -50,10 +50,15 @@ class SparseWay:
         self._threshold, self._packing, self._wire, self._codec = threshold, packing, wire, codec
         self._tables = torch.tensor(tables, dtype=torch.int64)
         self.tau = torch.zeros(num_tables, device=device)
+        # Only tables whose vectors travel have thresholds to find.
+        self._found = torch.tensor(sorted(set(tables)), dtype=torch.int64, device=device)
+        self._place = torch.zeros(num_tables, dtype=torch.int64, device=device)
+        self._place[self._found] = torch.arange(len(self._found), device=device)
 
     def due(self, step: int) -> bool:
         """Whether the thresholds are set anew in this step."""
-        return self._threshold.sparsity > 0 and step % self._threshold.every == 0  # without it 0 lets all through
+        finds = self._threshold.sparsity > 0 and len(self._found) > 0  # without a sparsity 0 lets all through
+        return finds and step % self._threshold.every == 0
 
     def refresh(self, tensors: Sequence[torch.Tensor], bags: torch.Tensor, within: torch.Tensor | None) -> None:
         """Set the thresholds by what all ranks would send now: (bags, D) per fused table, bags (M, S). Collective.
@@ -64,11 +69,12 @@ class SparseWay:
         values, group = self._packing.join(tensors, bags, torch.float32), self._packing.join(groups, bags, torch.int64)
         if within is not None:
             values, group = values.index_select(0, within), group.index_select(0, within)
-        total = torch.bincount(group, minlength=len(self.tau))
+        group = self._place[group]
+        total = torch.bincount(group, minlength=len(self._found))
         self._add_up(total)
         wanted = ((1 - self._threshold.sparsity) * total.double()).round().to(torch.int64).clamp(min=1)
         found = largest(values, group, wanted, self._add_up)
-        self.tau.copy_(torch.where(total > 0, found, self.tau))
+        self.tau[self._found] = torch.where(total > 0, found, self.tau[self._found])
 
     def keep(self, tensors: Sequence[torch.Tensor], bags: torch.Tensor) -> torch.Tensor:
         """Which entries of the joined message are over their threshold, (n,) bool."""

@@ -46,8 +46,9 @@ def style_of(recipe: Recipe) -> Style:
     """Our exchange, in the formats that a recipe says."""
     exchange, threshold = recipe.exchange, recipe.exchange.threshold
     return Style(
-        forward_bytes=_thresholded(exchange.forward, threshold.forward),
-        backward_bytes=_thresholded(exchange.backward, threshold.backward or threshold.forward),
+        forward_bytes=travelling_bytes(exchange.forward, _sent(threshold.forward)),
+        # Of what travelled forward, and there both ends know which entries those were.
+        backward_bytes=_sent(threshold.forward) * travelling_bytes(exchange.backward, _sent(threshold.backward)),
         dense_bytes=NUMBER_BYTES[exchange.dense] + SCALE_BYTES[exchange.dense] / DENSE_ROW,
         forward_scale=SCALE_BYTES[exchange.forward],
         backward_scale=SCALE_BYTES[exchange.backward],
@@ -57,13 +58,14 @@ def style_of(recipe: Recipe) -> Style:
     )
 
 
-def _thresholded(wire: WireFormat, threshold: Threshold | None) -> float:
-    return NUMBER_BYTES[wire] if threshold is None else travelling_bytes(wire, 1 - threshold.sparsity)
+def _sent(threshold: Threshold | None) -> float:
+    """The part of the entries that travels."""
+    return 1.0 if threshold is None else 1 - threshold.sparsity
 
 
 def travelling_bytes(wire: WireFormat, sent: float) -> float:
     """Bytes for each number of which a part `sent` travels: in its format, and for each place a byte or a bit."""
-    return sent * NUMBER_BYTES[wire] + min(sent, 1 / 8)
+    return NUMBER_BYTES[wire] if sent == 1 else sent * NUMBER_BYTES[wire] + min(sent, 1 / 8)
 
 
 def finding_bytes(threshold: Threshold | None, thresholds: int) -> float:

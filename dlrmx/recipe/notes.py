@@ -29,8 +29,11 @@ def notes(recipe: Recipe, *, ranks: int) -> list[str]:
             if threshold is not None and threshold.sparsity and threshold.every >= stop.steps:
                 what = f"exchange.threshold.{name} is found in the first step alone, of initial values"
                 found.append(f"{what}: every {threshold.every} steps, of {stop.steps}")
+    if recipe.exchange.chunks > (rows := -(-recipe.train.batch // ranks)):
+        found.append(f"exchange.chunks: of {recipe.exchange.chunks} chunks of {rows} rows some are empty")
     if ranks == 1 and (asked := list(_exchange(recipe))):
-        found.append(f"one worker sends nothing: {', '.join(asked)} save no time, and at most change the numbers")
+        saves = f"{', '.join(asked)} save{'s' * (len(asked) == 1)} no time"
+        found.append(f"one worker sends nothing: {saves}, and may change the numbers")
     return found
 
 
@@ -38,5 +41,5 @@ def _exchange(recipe: Recipe) -> Iterator[str]:
     """What the recipe asks of the exchange beyond the defaults, by dotted key; of a threshold its sparsity."""
     default = dict(leaves(type(recipe.exchange)(), "exchange"))
     for key, value in leaves(recipe.exchange, "exchange"):
-        if value != default.get(key) and not key.endswith(".every"):
+        if value != default.get(key) and not key.endswith((".every", ".overlap")):
             yield key

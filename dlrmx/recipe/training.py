@@ -154,7 +154,7 @@ class Threshold(Settings):
 
 
 class Thresholds(Settings):
-    """What is thresholded."""
+    """What is thresholded. Entries travel as single numbers: in fp32, fp16 or bf16, vectors and gradients alike."""
 
     dense: Threshold | None = setting("gradients of the dense part; what is not sent is added to the next step's", None)
     forward: Threshold | None = setting("entries of the tables' vectors; the others count as zero", None)
@@ -189,7 +189,7 @@ class Exchange(Settings):
     chunks: int = setting(
         "parts of each rank's batch that go through the model one after the other, so that vectors and gradients of "
         "one travel under the work on another: pays on slow links; tables are updated once, and only the order of "
-        "additions changes",
+        "additions changes, which narrow formats and thresholds make more of",
         1,
         resume="free",
         ge=1,

@@ -162,6 +162,15 @@ def _exchange(recipe: Recipe) -> Iterator[Problem]:
         threshold = getattr(exchange.threshold, name)
         if threshold is not None and threshold.sparsity > 0 and threshold.every == 1:
             yield _unread("exchange.chunks", f"threshold.{name} is found anew in each step, in its whole batch", hint)
+    constraints = recipe.sharding.tables
+    if all(name in constraints and constraints[name].types == ["data_parallel"] for name in recipe.tables):
+        why, hint = "all tables are data_parallel, and no vectors travel", "allow another type, or take it out"
+        for setting in ("forward", "backward", "messages", "chunks"):
+            if _changed(exchange, setting):
+                yield _unread(f"exchange.{setting}", why, hint)
+        for name in ("forward", "backward"):
+            if getattr(exchange.threshold, name) is not None:
+                yield _unread(f"exchange.threshold.{name}", why, hint)
 
 
 def _sharding(recipe: Recipe) -> Iterator[Problem]:
@@ -189,5 +198,5 @@ UNREAD: tuple[tuple[tuple[str, ...], Callable[[Recipe], Iterator[Problem]]], ...
     (("train",), _evaluation),
     (("checkpoint",), _checkpoints),
     (("sharding",), _sharding),
-    (("exchange",), _exchange),
+    (("exchange", "sharding", "tables"), _exchange),
 )

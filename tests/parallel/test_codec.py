@@ -134,6 +134,9 @@ def test_sign_tells_the_mean_magnitude_within_3_percent_and_counts_what_is_large
     )
     assert codec.clamped == 4
     assert not codec.decode(codec.encode(torch.tensor([[2e-5, -2e-5, 2e-5, 2e-5]]))).any()
+    codec.clamped = 0
+    assert codec.decode(codec.encode(torch.full((1, 16), 3e37))).unique().tolist() == pytest.approx([71.84], rel=1e-3)
+    assert codec.clamped == 16, "their sum is infinite, they are not"
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 12, 20, 2048])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlrmx.parallel.codec import Fp32
+from dlrmx.parallel.codec import Fp32, make_codec
 from dlrmx.parallel.sparse_sum import SparseSum
 from dlrmx.parallel.wire import Wire
 from dlrmx.plan.style import FEWEST
@@ -110,6 +110,26 @@ def test_what_was_sent_and_what_is_held_is_all_there_was(seen: dict[int, Any], w
     held = torch.stack([seen[world][rank][0.9, EVERY].residual for rank in range(world)]).double().sum(0)
     raw = torch.stack([gradient(rank, step) for rank in range(world) for step in range(STEPS)]).double().sum(0)
     torch.testing.assert_close(sent + held, raw, rtol=1e-5, atol=1e-3)
+
+
+def one_overflow() -> tuple[list[float], float, int]:
+    """Of a place with 1e30 in the first of three steps and nothing then: its sums; what is held; numbers clamped."""
+    codec = make_codec("fp16")
+    summing = SparseSum(Threshold(sparsity=0.5, every=9), (300,), Wire(), torch.device("cpu"), codec)
+    sums = []
+    for step in range(3):
+        total = torch.linspace(1, 2, 300) if step == 0 else torch.zeros(300)
+        total[7] = 1e30 if step == 0 else 0.0
+        summing.start(total, step=step).wait()
+        sums.append(float(total[7]))
+    return sums, float(summing.residual[7]), codec.clamped
+
+
+def test_what_no_format_can_say_is_lost_and_counted_once() -> None:
+    """Two ranks send fp16's largest, and the owner of their sum, 131,008, as well: three numbers are clamped."""
+    found = run_ranks(2, one_overflow)
+    assert [(sums, held) for sums, held, _ in found] == [([65_504.0, 0.0, 0.0], 0.0)] * 2
+    assert sum(clamped for _, _, clamped in found) == 3
 
 
 def test_a_refresh_in_each_step_sends_the_largest_share(seen: dict[int, Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from dlrmx.plan.cost import predict
 from dlrmx.plan.memory import HEAP_TIMES, num_parameters
 from dlrmx.plan.shards import Plan, Strip, TablePlan
-from dlrmx.plan.style import NEO, OURS
+from dlrmx.plan.style import NEO, OURS, style_of
 from dlrmx.plan.topology import KINDS
 from plan_recipes import plan_recipe, processors
 
@@ -138,9 +138,10 @@ def test_the_papers_exchange_holds_one_message_and_one_sum_of_a_bag() -> None:
 
 
 def test_thresholds_let_a_part_travel_with_its_places() -> None:
-    """Of 95% not sent: 5% of the numbers in fp32 and a byte each. Dense sums: three ranks' entries at most, and a bit
-    for each number; of eleven parameters with 693 numbers only one has enough of them, 384. Every fifth step counts of
-    256 bins, four times, 8 bytes each, are added up for each parameter, and for both tables that are cut."""
+    """Of 95% not sent: 5% of the numbers in fp32 and a byte each; of gradients 5% of those. Dense sums: three ranks'
+    entries at most, and a bit for each number; of eleven parameters with 693 numbers only one has enough of them, 384.
+    Every fifth step counts of 256 bins, four times, 8 bytes each, are added up for each parameter, and for both tables
+    that are cut."""
     each = {"sparsity": 0.95, "every": 5}
     thresholds = {"forward": each, "backward": each, "dense": each}
     exchange = type(RECIPE.exchange).model_validate({"threshold": thresholds})
@@ -148,9 +149,10 @@ def test_thresholds_let_a_part_travel_with_its_places() -> None:
     whole, less = predict(MIXED, RECIPE, ranks), predict(MIXED, part, ranks)
     all_sent, sent = ({(one.link, one.cargo): one.num_bytes for one in found.traffic} for found in (whole, less))
     ring, found_bytes = 2 * 2 / 3 * 3, 4 * 256 * 8 / 5  # of all ranks; of a threshold
-    for cargo in ("vectors", "gradients"):
-        part_sent = all_sent["up", cargo] * (0.05 * 4 + 0.05) / 4
-        assert sent["up", cargo] == pytest.approx(part_sent + ring * 2 * found_bytes)
+    of_entry = 0.05 * 4 + 0.05
+    searched = ring * 2 * found_bytes
+    assert sent["up", "vectors"] == pytest.approx(all_sent["up", "vectors"] * of_entry / 4 + searched)
+    assert sent["up", "gradients"] == pytest.approx(all_sent["up", "gradients"] * 0.05 * of_entry / 4 + searched)
     copied = 4 * 7 * 16  # the gradient of a replica goes whole
     assert all_sent["up", "all_reduce"] == pytest.approx(ring * (copied + 4 * 693), rel=1e-3)
     there, back = ((309 + part * 384) * 4 + 693 / 8 for part in (0.05, 0.15))
@@ -158,10 +160,29 @@ def test_thresholds_let_a_part_travel_with_its_places() -> None:
     assert sent["up", "all_reduce"] == pytest.approx(wanted, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("threshold", "forward", "backward"),
+    [
+        ({"forward": 0.9}, 0.1 * 2 + 0.1, 0.1 * 2),
+        ({"backward": 0.9}, 2, 0.1 * 2 + 0.1),
+        ({"forward": 0.9, "backward": 0.5}, 0.1 * 2 + 0.1, 0.1 * (0.5 * 2 + 1 / 8)),
+    ],
+)
+def test_gradients_travel_among_the_entries_that_came(
+    threshold: dict[str, float], forward: float, backward: float
+) -> None:
+    """Bytes of a number in fp16; which of all numbers came forward both ends know."""
+    asked = {name: {"sparsity": sparsity} for name, sparsity in threshold.items()}
+    exchange = type(RECIPE.exchange).model_validate({"forward": "fp16", "backward": "fp16", "threshold": asked})
+    style = style_of(RECIPE.model_copy(update={"exchange": exchange}))
+    assert (style.forward_bytes, style.backward_bytes) == pytest.approx((forward, backward))
+
+
 def test_thresholds_and_narrow_formats_take_memory_of_their_own() -> None:
     """Of a number: sums and a message in fp32; in fp16 the message is half, and what it becomes is beside it. Where a
     threshold is found, five int64 and a copy; dense: what is held back, and five int64 of each parameter. Half of what
-    travels lies in shared memory, too: of a tenth of the numbers 4 bytes and a place of one."""
+    travels lies in shared memory, too: of a tenth of the numbers 4 bytes and a place of one; of gradients among those
+    no place."""
     plan = Plan(2, {"a": TablePlan(10, 8, "fp32", "table_wise", strips=(Strip(0, 10, 0, 8, 0, 1),))}, ranks_per_node=2)
     recipe = plan_recipe({"a": {"rows": 10, "dim": 8}}, batch=6)
 
@@ -173,11 +194,11 @@ def test_thresholds_and_narrow_formats_take_memory_of_their_own() -> None:
     held, owned, dense = memory()
     numbers, parameters = 6 * 8, num_parameters(recipe)
     narrow, narrow_owned, _ = memory(backward="fp16")
-    shared, sparse = 2 / 2 * numbers, 0.1 * (4 + 1)
+    shared, sparse, among = 2 / 2 * numbers, 0.1 * (4 + 1), 0.1 * 4
     assert narrow - held == pytest.approx(HEAP * numbers * (4 + 2 + 4 - 8) + shared * (2 - 4), abs=2)
     assert narrow_owned - owned == pytest.approx(HEAP * numbers / 2 * (2 - 4) + shared / 2 * (2 - 4), abs=2)
     found, _, _ = memory(threshold={"forward": {"sparsity": 0.9}})
-    assert found - held == pytest.approx(HEAP * numbers * (4 + 44 - 8) + shared * 2 * (sparse - 4), abs=2)
+    assert found - held == pytest.approx(HEAP * numbers * (4 + 44 - 8) + shared * (sparse + among - 8), abs=2)
     _, found_owned, _ = memory(threshold={"backward": {"sparsity": 0.9}})
     wanted = HEAP * numbers / 2 * (4 + 1 + 44 - 4) + shared / 2 * (sparse - 4)
     assert found_owned - owned == pytest.approx(wanted, abs=2)

@@ -20,6 +20,12 @@ def test_notes(example: Path, tabular: Path) -> None:
     ]
 
 
+def test_more_chunks_than_rows_are_told(example: Path) -> None:
+    recipe = load_recipe(example, ["train.batch=10", "exchange.chunks=6"]).recipe
+    assert notes(recipe, ranks=2) == ["exchange.chunks: of 6 chunks of 5 rows some are empty"]
+    assert notes(load_recipe(example, ["train.batch=10", "exchange.chunks=5"]).recipe, ranks=2) == []
+
+
 def test_thresholds_that_are_never_found_anew_are_told(example: Path) -> None:
     settings = ["train.stop={steps: 20}", "exchange.threshold.dense={sparsity: 0.9, every: 20}"]
     assert notes(load_recipe(example, settings).recipe, ranks=2) == [
@@ -34,7 +40,6 @@ def test_thresholds_that_are_never_found_anew_are_told(example: Path) -> None:
         "exchange.forward=fp16",
         "exchange.backward=bf16",
         "exchange.dense=int8",
-        "exchange.overlap=false",
         "exchange.messages=16",
         "exchange.chunks=4",
         "exchange.threshold.dense.sparsity=0.9",
@@ -44,5 +49,5 @@ def test_what_is_asked_of_the_exchange_saves_one_worker_nothing(setting: str, ex
     asked = load_recipe(example, [setting]).recipe
     assert notes(asked, ranks=2) == []
     (note,) = notes(asked, ranks=1)
-    assert note.startswith(f"one worker sends nothing: {setting.partition('=')[0]} save no time")
+    assert note.startswith(f"one worker sends nothing: {setting.partition('=')[0]} saves no time")
     assert notes(load_recipe(example).recipe, ranks=1) == []

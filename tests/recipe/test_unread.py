@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+REPLICATED = "sharding.tables={user: {types: [data_parallel]}, item: {types: [data_parallel]}}"
 NO_TEST = ["train.evaluate.at_end=null"]
 SYNTHETIC = [
     (["optimizer.dense={kind: sgd, lr: 1, eps: 1e-4}"], "optimizer.dense.eps"),
@@ -40,6 +41,12 @@ SYNTHETIC = [
     (["sharding={plan: p.json, tables: {item: {types: [row_wise]}}}"], "sharding.tables"),
     (["sharding={plan: p.json, reserve: 0.5}"], "sharding.reserve"),
     (["exchange={chunks: 2, threshold: {forward: {sparsity: 0.5, every: 1}}}"], "exchange.chunks"),
+    ([REPLICATED, "exchange.forward=int4"], "exchange.forward"),
+    ([REPLICATED, "exchange.backward=fp16"], "exchange.backward"),
+    ([REPLICATED, "exchange.chunks=2"], "exchange.chunks"),
+    ([REPLICATED, "exchange.messages=2"], "exchange.messages"),
+    ([REPLICATED, "exchange.threshold.forward.sparsity=0.5"], "exchange.threshold.forward"),
+    ([REPLICATED, "exchange.threshold.backward.sparsity=0.5"], "exchange.threshold.backward"),
 ]
 
 
