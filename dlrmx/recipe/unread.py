@@ -165,7 +165,7 @@ def _exchange(recipe: Recipe) -> Iterator[Problem]:
     constraints = recipe.sharding.tables
     if all(name in constraints and constraints[name].types == ["data_parallel"] for name in recipe.tables):
         why, hint = "all tables are data_parallel, and no vectors travel", "allow another type, or take it out"
-        for setting in ("forward", "backward", "messages", "chunks"):
+        for setting in ("forward", "backward", "chunks"):
             if _changed(exchange, setting):
                 yield _unread(f"exchange.{setting}", why, hint)
         for name in ("forward", "backward"):

@@ -44,7 +44,6 @@ SYNTHETIC = [
     ([REPLICATED, "exchange.forward=int4"], "exchange.forward"),
     ([REPLICATED, "exchange.backward=fp16"], "exchange.backward"),
     ([REPLICATED, "exchange.chunks=2"], "exchange.chunks"),
-    ([REPLICATED, "exchange.messages=2"], "exchange.messages"),
     ([REPLICATED, "exchange.threshold.forward.sparsity=0.5"], "exchange.threshold.forward"),
     ([REPLICATED, "exchange.threshold.backward.sparsity=0.5"], "exchange.threshold.backward"),
 ]
