@@ -15,9 +15,12 @@ def fingerprint(recipe: Recipe) -> str:
 
 
 def changed_fixed(old: Recipe, new: Recipe) -> list[str]:
-    """Each fixed setting that differs, as "key: old -> new"; empty when a resume may go from one to the other."""
+    """Each fixed setting that differs, as "key: old -> new"; empty when a resume may go from one to the other.
+
+    A section that is null in one and has settings in the other is told by these.
+    """
     before, after = _fixed(old), _fixed(new)
-    keys = list(dict.fromkeys([*before, *after]))
+    keys = [key for key in dict.fromkeys([*before, *after]) if (before.get(key), after.get(key)) != (None, None)]
     return [
         f"{key}: {_show(before, key)} -> {_show(after, key)}" for key in keys if _show(before, key) != _show(after, key)
     ]

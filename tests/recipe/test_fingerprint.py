@@ -55,6 +55,15 @@ def test_fixed_settings_are_inside_and_named(example: Path, override: str, chang
     assert change in changed_fixed(before, after)
 
 
+def test_a_section_that_comes_or_goes_is_told_by_its_settings(example: Path) -> None:
+    without, sparse = (
+        load_recipe(example, [f"exchange.threshold.dense={way}"]).recipe for way in ("null", "{sparsity: 0.5}")
+    )
+    key = "exchange.threshold.dense"
+    assert changed_fixed(without, sparse) == [f"{key}.sparsity: (absent) -> 0.5", f"{key}.every: (absent) -> 1000"]
+    assert changed_fixed(sparse, without) == [f"{key}.sparsity: 0.5 -> (absent)", f"{key}.every: 1000 -> (absent)"]
+
+
 def test_the_order_of_tables_does_not_count(example: Path) -> None:
     swapped = load_recipe(example, ["tables={user: {rows: 50}, item: {rows: 1000}}"]).recipe
     assert fingerprint(swapped) == fingerprint(load_recipe(example).recipe)
