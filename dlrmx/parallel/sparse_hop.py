@@ -67,10 +67,9 @@ class SparseHop:
             way.refresh(of_bags, routed.bags, came)
         asked = self.packing.join(of_bags, routed.bags, torch.float32).index_select(0, came)
         keep = way.over(asked, way.tau_at(came, routed.bags, self.widths))
-        out_sizes, in_sizes = (self._numbers(*of) for of in ((came, routed.bags), (travelled.sent, bags)))
-        return PendingSparseGradients(
-            way.start(asked, keep, out_sizes, in_sizes, int(flag != 0)), self, bags, travelled.sent
-        )
+        out_sizes, in_sizes = self._numbers(came, routed.bags), self._numbers(travelled.sent, bags)
+        pending = way.start(asked, keep, out_sizes, in_sizes, int(flag != 0))
+        return PendingSparseGradients(pending, self, bags, travelled.sent)
 
     def _numbers(self, places: torch.Tensor, bags: torch.Tensor) -> list[int]:
         """Per member, how many of these places in a message are in its part."""

@@ -13,6 +13,7 @@ from dlrmx.plan.memory import (
     dense_bytes,
     dense_layers,
     num_parameters,
+    parameter_sizes,
     pipeline_bytes,
     routing_bytes,
 )
@@ -144,7 +145,7 @@ def _reduced_bytes(recipe: Recipe, world: int) -> float:
     """Bytes of dense gradients that are summed, as if they were fp32: a threshold lets some entries go to who adds
     them, and those of its sums go to all that any rank sent; and to find thresholds something is summed, too."""
     wire, threshold = recipe.exchange.dense, recipe.exchange.threshold.dense
-    sizes = [size for m, n, has_bias in dense_layers(recipe) for size in (m * n, n * has_bias) if size]
+    sizes = parameter_sizes(recipe)
     if threshold is None:
         return sum(sizes) * FP32_BYTES
     shares = [1.0 if size < FEWEST else 1 - threshold.sparsity for size in sizes]

@@ -61,9 +61,14 @@ def dense_layers(recipe: Recipe) -> list[tuple[int, int, bool]]:
     return [*bottom, *cross, *((m, n, True) for m, n in pairwise([top_inputs, *model.top]))]
 
 
+def parameter_sizes(recipe: Recipe) -> list[int]:
+    """Numbers of each matrix and bias of the dense part, in the model's order."""
+    return [size for m, n, has_bias in dense_layers(recipe) for size in ([m * n, n] if has_bias else [m * n])]
+
+
 def num_parameters(recipe: Recipe) -> int:
-    """Parameters of the dense part."""
-    return sum(inputs * outputs + outputs * has_bias for inputs, outputs, has_bias in dense_layers(recipe))
+    """Numbers of the dense part."""
+    return sum(parameter_sizes(recipe))
 
 
 def dense_bytes(recipe: Recipe, world: int, mapped_ranks: int = 0) -> tuple[int, int]:

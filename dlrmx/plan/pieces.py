@@ -37,9 +37,9 @@ NEO_PASSES_OF_OWNER = 3  # read, added, written
 # that it sent, and the bags' sums that went into the model, and their gradients, which autograd keeps.
 # In a narrow format the messages are so, and what they were made of or become is there beside them.
 HOLDER_MESSAGES, OWNER_MESSAGES, LEAF_COPIES = 1, 1, 2
-# Of a number where a threshold applies: whether it travelled; while thresholds are found, in the first step: values,
-# their tables and bits, and three more as int64 (parallel/largest.py).
-MASK_BYTES, FINDING_BYTES = 1, 4 + 5 * 8
+# Of a number while thresholds are found, in the first step: values, their tables and bits, and three more as int64
+# (parallel/largest.py).
+FINDING_BYTES = 4 + 5 * 8
 # Of an id where it is looked up: in the message, joined, cut by table; the update's sort (keys, places, twice).
 HOLDER_ID_BYTES = 7 * ID_BYTES
 # Of an id and of a bag at their owner, for this batch and the next: the id; the bag's length and its number as int64.
@@ -164,14 +164,12 @@ def _number_bytes(style: Style, is_mixed: bool) -> tuple[float, float, float]:
     if style.exchange == "reduce_scatter":  # by table or together, one message and what it is made of or becomes
         return FP32_BYTES + style.message_bytes, style.message_bytes, LEAF_COPIES * FP32_BYTES
     decoded = FP32_BYTES if style.message_bytes < FP32_BYTES else 0
-    held = FP32_BYTES + (HOLDER_MESSAGES + is_mixed) * style.message_bytes + decoded
-    sent = OWNER_MESSAGES * style.message_bytes
-    if style.finds_forward or style.finds_backward:
-        held, sent = held + MASK_BYTES, sent + MASK_BYTES
+    held = FP32_BYTES + (HOLDER_MESSAGES + is_mixed) * style.message_bytes + decoded + style.place_bytes
+    sent = OWNER_MESSAGES * style.message_bytes + style.place_bytes
     if style.finds_forward:
         held = max(held, FP32_BYTES + FINDING_BYTES)
     if style.finds_backward:
-        sent = max(sent, FP32_BYTES + MASK_BYTES + FINDING_BYTES)
+        sent = max(sent, FP32_BYTES + style.place_bytes + FINDING_BYTES)
     return held, sent, LEAF_COPIES * FP32_BYTES
 
 

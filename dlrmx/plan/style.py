@@ -14,7 +14,8 @@ class Style:
     holds rows of its table, as in Neo's paper and TorchRec. overlap: "none", or "neo": ids behind the step before,
     vectors behind the bottom MLP, gradients and update behind the all-reduce (the model in the paper's appendix).
     forward_bytes, backward_bytes, dense_bytes: of one number of vectors, of their and of dense gradients, on its way;
-    forward_scale, backward_scale: of what goes with each vector beside its numbers.
+    forward_scale, backward_scale: of what goes with each vector beside its numbers. place_bytes: of a
+    vector's number in memory, to know which travelled forward.
     matrix: the recipe's precision, or TF32 for its fp32. finds_forward, finds_backward: which vectors have thresholds.
     """
 
@@ -25,6 +26,7 @@ class Style:
     dense_bytes: float = 4
     forward_scale: float = 0
     backward_scale: float = 0
+    place_bytes: float = 0
     matrix: Literal["recipe", "tf32"] = "recipe"
     message_bytes: float = 4  # of a number of a gradient in memory, as it is sent
     finds_forward: bool = False
@@ -37,9 +39,10 @@ NEO = Style("reduce_scatter", "neo", forward_bytes=2, backward_bytes=2, matrix="
 NUMBER_BYTES: dict[WireFormat, float] = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1, "int4": 1 / 2, "sign": 1 / 8}
 # Of the scale on each vector, or on each so many numbers of the dense gradients.
 SCALE_BYTES: dict[WireFormat, float] = {"fp32": 0, "fp16": 0, "bf16": 0, "int8": 4, "int4": 2, "sign": 1}
-DENSE_ROW = 128
+DENSE_ROW = 128  # 4 bytes of scale on 128 numbers of int8: 3%
+PLACE_BYTES = 8  # int64, of an entry that travelled
 FEWEST = 256  # a smaller parameter's gradient travels whole, thresholds or none
-FINDING_BYTES = 4 * 256 * 8  # of what ranks add up to find one threshold: counts of each byte of a number's four
+SEARCH_BYTES = 4 * 256 * 8  # of what ranks add up to find one threshold: counts of each byte of a number's four
 
 
 def style_of(recipe: Recipe) -> Style:
@@ -53,6 +56,7 @@ def style_of(recipe: Recipe) -> Style:
         forward_scale=SCALE_BYTES[exchange.forward],
         backward_scale=SCALE_BYTES[exchange.backward],
         message_bytes=NUMBER_BYTES[exchange.backward],
+        place_bytes=PLACE_BYTES * _sent(threshold.forward) * any((threshold.forward, threshold.backward)),
         finds_forward=threshold.forward is not None,
         finds_backward=threshold.backward is not None,
     )
@@ -72,4 +76,4 @@ def finding_bytes(threshold: Threshold | None, thresholds: int) -> float:
     """Bytes a step that ranks add up to find so many thresholds now and then."""
     if threshold is None or not threshold.sparsity:
         return 0.0
-    return thresholds * FINDING_BYTES / threshold.every
+    return thresholds * SEARCH_BYTES / threshold.every

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from dlrmx.parallel.codec import make_codec
-from dlrmx.parallel.coded_sum import ROW, start_coded_sum
+from dlrmx.parallel.coded_sum import start_coded_sum
 from dlrmx.parallel.wire import Wire
+from dlrmx.plan.style import DENSE_ROW as ROW
 from dlrmx.recipe.schema import DenseFormat
 from ranks import run_ranks, sent_bytes
 

@@ -182,7 +182,7 @@ def test_thresholds_and_narrow_formats_take_memory_of_their_own() -> None:
     """Of a number: sums and a message in fp32; in fp16 the message is half, and what it becomes is beside it. Where a
     threshold is found, five int64 and a copy; dense: what is held back, and five int64 of each parameter. Half of what
     travels lies in shared memory, too: of a tenth of the numbers 4 bytes and a place of one; of gradients among those
-    no place."""
+    no place. Of each number that travelled forward an int64 is kept."""
     plan = Plan(2, {"a": TablePlan(10, 8, "fp32", "table_wise", strips=(Strip(0, 10, 0, 8, 0, 1),))}, ranks_per_node=2)
     recipe = plan_recipe({"a": {"rows": 10, "dim": 8}}, batch=6)
 
@@ -200,6 +200,6 @@ def test_thresholds_and_narrow_formats_take_memory_of_their_own() -> None:
     found, _, _ = memory(threshold={"forward": {"sparsity": 0.9}})
     assert found - held == pytest.approx(HEAP * numbers * (4 + 44 - 8) + shared * (sparse + among - 8), abs=2)
     _, found_owned, _ = memory(threshold={"backward": {"sparsity": 0.9}})
-    wanted = HEAP * numbers / 2 * (4 + 1 + 44 - 4) + shared / 2 * (sparse - 4)
+    wanted = HEAP * numbers / 2 * (4 + 8 + 44 - 4) + shared / 2 * (sparse - 4)
     assert found_owned - owned == pytest.approx(wanted, abs=2)
     assert memory(threshold={"dense": {"sparsity": 0.9}})[2] - dense == parameters * 4 * 11
